@@ -1,0 +1,38 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint format bench stress clean
+
+demo: $(STAMP)
+	$(BIN)/count01-lens train --out runs/demo
+	$(BIN)/count01-lens verify runs/demo/seed-0
+	@echo "The checkpoint is in runs/demo/seed-0: cl.load_checkpoint(\"runs/demo/seed-0\")"
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not stress"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python -m experiments.bench
+
+stress: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m stress
+
+clean:
+	rm -rf $(VENV) runs
+
+# Installs once; again only if the dependencies changed.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)

@@ -1,0 +1,133 @@
+"""Find out what each attention head does: a TransformerLens toolkit, worked out on Count01.
+
+>>> import count01_lens as cl
+>>> model = cl.example_model()
+>>> cl.verify(model, up_to=100).accuracy  # doctest: +SKIP
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# Importing torch takes seconds, TransformerLens more. Each public name is imported when it is
+# first used, so that `import count01_lens` and `count01-lens --help` are instant.
+_MODULE_OF = {
+    "CheckpointError": "checkpoints",
+    "CountForm": "closed_form",
+    "MalformedSentenceError": "language",
+    "ModelConfig": "model",
+    "Sentence": "language",
+    "Split": "dataset",
+    "SplitSpec": "dataset",
+    "Splits": "dataset",
+    "Token": "language",
+    "TrainConfig": "recipe",
+    "TrainResult": "training",
+    "TrainingDivergedError": "trainer",
+    "Verification": "verification",
+    "WrongAnswerError": "language",
+    "build_model": "model",
+    "checkpoint_info": "checkpoints",
+    "compact_hooks": "compact",
+    "compact_logits": "compact",
+    "compact_tokens": "compact",
+    "cooperative_model": "handcrafted",
+    "count_form_applies": "compact",
+    "decode": "language",
+    "encode": "language",
+    "ensemble_model": "handcrafted",
+    "example_model": "checkpoints",
+    "load_checkpoint": "checkpoints",
+    "make_splits": "dataset",
+    "minimal_model": "handcrafted",
+    "parse": "language",
+    "right_answer": "language",
+    "save_checkpoint": "checkpoints",
+    "train": "training",
+    "validate": "language",
+    "verify": "verification",
+}
+
+__all__ = [
+    "CheckpointError",
+    "CountForm",
+    "MalformedSentenceError",
+    "ModelConfig",
+    "Sentence",
+    "Split",
+    "SplitSpec",
+    "Splits",
+    "Token",
+    "TrainConfig",
+    "TrainResult",
+    "TrainingDivergedError",
+    "Verification",
+    "WrongAnswerError",
+    "build_model",
+    "checkpoint_info",
+    "compact_hooks",
+    "compact_logits",
+    "compact_tokens",
+    "cooperative_model",
+    "count_form_applies",
+    "decode",
+    "encode",
+    "ensemble_model",
+    "example_model",
+    "load_checkpoint",
+    "make_splits",
+    "minimal_model",
+    "parse",
+    "right_answer",
+    "save_checkpoint",
+    "train",
+    "validate",
+    "verify",
+]
+
+if TYPE_CHECKING:
+    from count01_lens.checkpoints import (
+        CheckpointError,
+        checkpoint_info,
+        example_model,
+        load_checkpoint,
+        save_checkpoint,
+    )
+    from count01_lens.closed_form import CountForm
+    from count01_lens.compact import (
+        compact_hooks,
+        compact_logits,
+        compact_tokens,
+        count_form_applies,
+    )
+    from count01_lens.dataset import Split, Splits, SplitSpec, make_splits
+    from count01_lens.handcrafted import cooperative_model, ensemble_model, minimal_model
+    from count01_lens.language import (
+        MalformedSentenceError,
+        Sentence,
+        Token,
+        WrongAnswerError,
+        decode,
+        encode,
+        parse,
+        right_answer,
+        validate,
+    )
+    from count01_lens.model import ModelConfig, build_model
+    from count01_lens.recipe import TrainConfig
+    from count01_lens.trainer import TrainingDivergedError
+    from count01_lens.training import TrainResult, train
+    from count01_lens.verification import Verification, verify
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'count01_lens' has no attribute {name!r}")
+    value = getattr(import_module(f"count01_lens.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,358 @@
+"""Checkpoints: a directory that holds a HookedTransformer, whole or not at all.
+
+    config.json         the HookedTransformer's cfg, and what is known of the model's making
+    model.safetensors   its state_dict, readable without this package
+    manifest.json       format, sizes and SHA-256 sums of the two
+
+A save writes `config.json.new` and `model.safetensors.new`, then replaces the manifest, which is
+the moment of change, then gives the new files their names. The loader takes, for each file, the one
+that fits the manifest, new or named. So a crash at any point leaves the old checkpoint or the new.
+Nothing is ever unpickled.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from count01_lens.language import TOKENS
+from count01_lens.model import make_hooked_transformer
+from count01_lens.storage import (
+    json_bytes,
+    locked,
+    remove_temporary_files,
+    sha256,
+    sync_directory,
+    write_atomically,
+)
+from count01_lens.versions import library_versions
+
+if TYPE_CHECKING:
+    import transformer_lens
+
+FORMAT = 1
+CONFIG, WEIGHTS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
+_NEW = ".new"
+_OWN_FILES = {CONFIG, WEIGHTS, MANIFEST, CONFIG + _NEW, WEIGHTS + _NEW, ".lock"}
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64)}
+# Of the fields of cfg, those that would act on more than the model: the random state of the
+# process, other devices, a hub. They are stored, and not acted on when loading.
+_INERT = {"seed": None, "device": "cpu", "n_devices": 1, "tokenizer_name": None}
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing, damaged or not readable by this version."""
+
+
+def save_checkpoint(
+    model: "transformer_lens.HookedTransformer",
+    path: str | os.PathLike[str],
+    *,
+    info: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model to a directory; an old checkpoint there is replaced as a whole.
+
+    Args:
+        model: any HookedTransformer in float32 or float64.
+        path: a directory that is new, empty, or a checkpoint.
+        info: what is known of the model, such as seed and recipe; JSON values.
+    """
+    directory = Path(path)
+    contents = {
+        CONFIG: json_bytes(_config_of(model, info or {})),
+        WEIGHTS: safetensors.torch.save(_state_of(model), {"format": "pt"}),
+    }
+    manifest = {
+        "format": FORMAT,
+        "files": {
+            name: {"sha256": sha256(data), "bytes": len(data)} for name, data in contents.items()
+        },
+    }
+    _check_writable(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    with locked(directory):
+        _finish_interrupted_save(directory)
+        for name, data in contents.items():
+            write_atomically(directory / (name + _NEW), data)
+        write_atomically(directory / MANIFEST, json_bytes(manifest))
+        _give_names(directory)
+
+
+def load_checkpoint(path: str | os.PathLike[str]) -> "transformer_lens.HookedTransformer":
+    """Read a model from a directory, on the CPU, every byte checked.
+
+    Raises:
+        CheckpointError: names the file and what is wrong with it.
+    """
+    directory = Path(path)
+    contents = _read_files(directory)
+    config = _parse_json(contents[CONFIG], directory / CONFIG)
+    cfg = _cfg_from_json(config.get("hooked_transformer"), directory / CONFIG)
+    state = _parse_weights(contents[WEIGHTS], directory / WEIGHTS)
+    _check_state(cfg, state, directory)
+    model = _make_model(cfg, directory, is_count01=_reads_count01(config))
+    model.load_state_dict(state)
+    for name in _INERT.keys() - {"device", "n_devices"}:
+        setattr(model.cfg, name, cfg[name])
+    frozen = config.get("frozen_parameters", [])
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+    return model
+
+
+def checkpoint_info(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what is known of a checkpoint: versions, seed, recipe, training summary, cfg."""
+    directory = Path(path)
+    return _parse_json(_read_files(directory)[CONFIG], directory / CONFIG)
+
+
+def example_model() -> "transformer_lens.HookedTransformer":
+    """Load the trained 16-head model that ships with the package."""
+    return load_checkpoint(Path(__file__).parent / "data" / "example")
+
+
+def _config_of(
+    model: "transformer_lens.HookedTransformer", info: Mapping[str, Any]
+) -> dict[str, Any]:
+    from transformer_lens import HookedTransformer
+
+    if not isinstance(model, HookedTransformer):
+        raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
+    cfg = {name: _plain(value) for name, value in model.cfg.to_dict().items()}
+    if cfg["dtype"] not in _DTYPES:
+        raise ValueError(
+            f"model: expected dtype {' or '.join(_DTYPES)}, got {cfg['dtype']}; "
+            "convert it with model.to(torch.float32)"
+        )
+    try:
+        json_bytes({"cfg": cfg, "info": info})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"info and cfg: expected JSON values only, got {error}") from error
+    vocabulary = getattr(model.tokenizer, "vocab", None)
+    return {
+        "versions": library_versions(),
+        "info": dict(info),
+        "hooked_transformer": cfg,
+        "reads_count01": vocabulary == {text: index for index, text in enumerate(TOKENS)},
+        "frozen_parameters": [n for n, p in model.named_parameters() if not p.requires_grad],
+    }
+
+
+def _state_of(model: "transformer_lens.HookedTransformer") -> dict[str, Tensor]:
+    # A clone each: safetensors refuses tensors that share memory.
+    state = {
+        name: tensor.detach().cpu().clone().contiguous()
+        for name, tensor in model.state_dict().items()
+    }
+    _check_values(state, "model")
+    return dict(sorted(state.items()))
+
+
+def _check_writable(directory: Path) -> None:
+    if directory.is_file():
+        raise ValueError(f"{directory}: expected a directory, got a file; choose another path")
+    if directory.is_dir():
+        foreign = sorted(
+            entry.name
+            for entry in directory.iterdir()
+            if entry.name not in _OWN_FILES and not entry.name.startswith(".tmp-")
+        )
+        if foreign:
+            raise ValueError(
+                f"{directory}: expected a new or empty directory or a checkpoint, got one with "
+                f"{', '.join(foreign[:5])}; choose another path"
+            )
+
+
+def _finish_interrupted_save(directory: Path) -> None:
+    """Bring a directory into its plain state before new files take the place of old ones."""
+    remove_temporary_files(directory)
+    if (directory / MANIFEST).exists():
+        try:
+            files = _manifest_files(directory)
+        except CheckpointError:
+            return  # nothing to save of a damaged checkpoint that is about to be replaced
+        for name, entry in files.items():
+            new = directory / (name + _NEW)
+            if new.exists() and sha256(new.read_bytes()) != entry["sha256"]:
+                new.unlink()
+        _give_names(directory)
+
+
+def _give_names(directory: Path) -> None:
+    for name in (CONFIG, WEIGHTS):
+        new = directory / (name + _NEW)
+        if new.exists():
+            os.replace(new, directory / name)
+    sync_directory(directory)
+
+
+def _read_files(directory: Path) -> dict[str, bytes]:
+    """Read the files that fit the manifest; once more if a save came between."""
+    try:
+        return _read_files_once(directory)
+    except CheckpointError:
+        return _read_files_once(directory)
+
+
+def _read_files_once(directory: Path) -> dict[str, bytes]:
+    files = _manifest_files(directory)
+    return {name: _read_checked(directory, name, entry) for name, entry in files.items()}
+
+
+def _manifest_files(directory: Path) -> dict[str, dict[str, Any]]:
+    path = directory / MANIFEST
+    manifest = _parse_json(_read(path), path)
+    version = manifest.get("format")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise CheckpointError(f"{path}: expected a format number, got {version!r}")
+    if version > FORMAT:
+        raise CheckpointError(
+            f"{path}: written in format {version}, this version reads up to {FORMAT}; "
+            "update count01-lens"
+        )
+    files = manifest.get("files")
+    if not isinstance(files, dict) or set(files) != {CONFIG, WEIGHTS}:
+        raise CheckpointError(f"{path}: expected entries for {CONFIG} and {WEIGHTS}")
+    for name, entry in files.items():
+        if (
+            not isinstance(entry, dict)
+            or not isinstance(entry.get("sha256"), str)
+            or not isinstance(entry.get("bytes"), int)
+        ):
+            raise CheckpointError(f"{path}: expected sha256 and bytes of {name}, got {entry!r}")
+    return files
+
+
+def _read_checked(directory: Path, name: str, entry: dict[str, Any]) -> bytes:
+    path = directory / name
+    for candidate in (path, directory / (name + _NEW)):
+        # The size first: a file of any other size need not be read.
+        if candidate.is_file() and candidate.stat().st_size == entry["bytes"]:
+            data = _read(candidate)
+            if sha256(data) == entry["sha256"]:
+                return data
+    if not path.exists():
+        raise CheckpointError(f"{path}: missing")
+    size = path.stat().st_size
+    if size != entry["bytes"]:
+        raise CheckpointError(
+            f"{path}: expected {entry['bytes']} bytes, got {size}; the file was cut off or changed"
+        )
+    raise CheckpointError(f"{path}: its SHA-256 sum does not fit the manifest; it was damaged")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        missing = "no such directory" if not path.parent.is_dir() else "missing"
+        raise CheckpointError(f"{path}: {missing}; expected a checkpoint directory") from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _parse_json(data: bytes, path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not valid JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _parse_weights(data: bytes, path: Path) -> dict[str, Tensor]:
+    try:
+        state: dict[str, Tensor] = safetensors.torch.load(data)
+    except Exception as error:  # the library raises several kinds for one damaged file
+        raise CheckpointError(f"{path}: not a valid safetensors file ({error})") from error
+    try:
+        _check_values(state, str(path))
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    return state
+
+
+def _check_values(state: Mapping[str, Tensor], where: str) -> None:
+    for name, tensor in state.items():
+        # The attention block's constant buffer IGNORE is -inf by design.
+        bad = torch.isnan(tensor) if name.endswith("IGNORE") else ~torch.isfinite(tensor)
+        if bool(bad.any()):
+            raise ValueError(f"{where}: {name} has {int(bad.sum())} NaN or infinite values")
+
+
+def _cfg_from_json(cfg: Any, path: Path) -> dict[str, Any]:
+    from transformer_lens import HookedTransformerConfig
+
+    if not isinstance(cfg, dict):
+        raise CheckpointError(f"{path}: expected an object 'hooked_transformer', got {cfg!r}")
+    known = HookedTransformerConfig.__dataclass_fields__
+    unknown = sorted(set(cfg) - set(known))
+    if unknown or not {"d_model", "n_layers", "dtype", *_INERT} <= set(cfg):
+        raise CheckpointError(
+            f"{path}: expected the fields of HookedTransformerConfig, "
+            f"got unknown {unknown} or too few"
+        )
+    if cfg["dtype"] not in _DTYPES:
+        raise CheckpointError(f"{path}: expected dtype {list(_DTYPES)}, got {cfg['dtype']!r}")
+    return {**cfg, "dtype": _DTYPES[cfg["dtype"]]}
+
+
+def _check_state(cfg: dict[str, Any], state: Mapping[str, Tensor], directory: Path) -> None:
+    """Hold names, shapes and dtypes against the model that cfg describes, before making it."""
+    if not isinstance(cfg["n_layers"], int) or not 0 < cfg["n_layers"] <= len(state):
+        raise CheckpointError(f"{directory / CONFIG}: n_layers = {cfg['n_layers']!r} is not usable")
+    with torch.device("meta"):
+        expected = _make_model(cfg, directory, is_count01=False).state_dict()
+    different = sorted(set(expected) ^ set(state))
+    if different:
+        raise CheckpointError(
+            f"{directory / WEIGHTS}: its tensors do not fit {CONFIG}: {', '.join(different[:5])}"
+        )
+    for name, tensor in state.items():
+        if tensor.shape != expected[name].shape or tensor.dtype != expected[name].dtype:
+            raise CheckpointError(
+                f"{directory / WEIGHTS}: {name}: expected {expected[name].dtype} "
+                f"{list(expected[name].shape)}, got {tensor.dtype} {list(tensor.shape)}"
+            )
+
+
+def _make_model(
+    cfg: dict[str, Any], directory: Path, *, is_count01: bool
+) -> "transformer_lens.HookedTransformer":
+    tokenizer = None
+    if is_count01:
+        from count01_lens.tokenizer import count01_tokenizer
+
+        tokenizer = count01_tokenizer()
+    stored_init = cfg.get("init_weights", True)
+    try:
+        model = make_hooked_transformer(
+            {**cfg, **_INERT, "init_weights": False}, tokenizer=tokenizer, move_to_device=False
+        )
+    except Exception as error:  # whatever a config with impossible values makes the library raise
+        raise CheckpointError(
+            f"{directory / CONFIG}: no model can be made of it ({error})"
+        ) from error
+    model.cfg.init_weights = stored_init
+    return model
+
+
+def _reads_count01(config: dict[str, Any]) -> bool:
+    return config.get("reads_count01") is True
+
+
+def _plain(value: Any) -> Any:
+    """Turn NumPy and torch scalars of a cfg into JSON values."""
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, torch.device):
+        return str(value)
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,143 @@
+"""The command line: `count01-lens train` and `count01-lens verify`.
+
+Nothing heavy is imported here at the top: `count01-lens --help` must be instant.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+
+from count01_lens.seeds import parse_seeds
+
+if TYPE_CHECKING:
+    from count01_lens.training import TrainResult
+
+app = typer.Typer(
+    name="count01-lens",
+    help="Find out what attention heads do when a transformer counts.\n\n"
+    "Start with: count01-lens train --out runs/first, "
+    "then: count01-lens verify runs/first/seed-0",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+USER_ERROR = 2
+
+
+@app.command()
+def train(
+    out: Annotated[
+        Path,
+        typer.Option(help="Directory of the run. One that was stopped is continued from there."),
+    ],
+    seeds: Annotated[
+        str, typer.Option(help="Seeds, one model each, trained together: '0', '0-9' or '1,5,7'.")
+    ] = "0",
+    heads: Annotated[int, typer.Option(help="Attention heads (the paper's a).")] = 16,
+    d_embed: Annotated[int, typer.Option(help="Embedding size (the paper's d).")] = 32,
+    d_head: Annotated[
+        int | None, typer.Option(help="Head size (the paper's d0). [default: d_embed // heads]")
+    ] = None,
+    output: Annotated[
+        Literal["fused", "residual"],
+        typer.Option(help="Logits from the heads directly, or through P and a skip connection."),
+    ] = "fused",
+    layer_norm: Annotated[
+        bool, typer.Option(help="Normalise embeddings before attention reads them.")
+    ] = True,
+    epochs: Annotated[int, typer.Option(help="Passes over the 7000 training sentences.")] = 100,
+    batch_size: Annotated[int, typer.Option(help="Sentences per step.")] = 64,
+    learning_rate: Annotated[float, typer.Option(help="Of AdamW, at the start.")] = 5e-3,
+    eos_weight: Annotated[
+        float, typer.Option(help="Weight of the '[EOS]' loss; 0 trains the answer alone.")
+    ] = 1.0,
+    data_seed: Annotated[int, typer.Option(help="Seed of the data set.")] = 0,
+) -> None:
+    """Train models; leave a checkpoint of each in OUT/seed-N.
+
+    The defaults are the paper's 16-head model with our recipe. Stop it whenever you like: the
+    same command goes on where it was.
+    """
+    from count01_lens.model import ModelConfig
+    from count01_lens.recipe import TrainConfig
+    from count01_lens.training import train as train_models
+
+    model_config = ModelConfig(
+        d_embed=d_embed,
+        n_heads=heads,
+        d_head=d_head,  # type: ignore[arg-type]  # None stands for d_embed // heads
+        output=output,
+        layer_norm=layer_norm,
+    )
+    config = TrainConfig(
+        model=model_config,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        eos_weight=eos_weight,
+        data_seed=data_seed,
+    )
+    result = train_models(config, seeds=parse_seeds(seeds), directory=out, progress=True)
+    checkpoints = result.save_models(out)
+    _print_training_summary(result, checkpoints)
+
+
+@app.command()
+def verify(
+    checkpoint: Annotated[Path, typer.Argument(help="Directory of a checkpoint.")],
+    up_to: Annotated[
+        int, typer.Option(help="Run all sentences with 0 to UP_TO of each token.")
+    ] = 200,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    fail_under: Annotated[
+        float | None,
+        typer.Option(help="Exit with 1 if the answer or '[EOS]' accuracy is below this."),
+    ] = None,
+) -> None:
+    """Run a model on every sentence up to a size: 8.1 million of them up to 200.
+
+    Prints exact accuracies, ties apart, and the smallest sentences that the model gets wrong.
+    """
+    from count01_lens.checkpoints import load_checkpoint
+    from count01_lens.verification import verify as verify_model
+
+    result = verify_model(load_checkpoint(checkpoint), up_to, progress=None)
+    typer.echo(json.dumps(result.to_dict(), indent=2) if as_json else repr(result))
+    if fail_under is not None and min(result.accuracy, result.eos_accuracy) < fail_under:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends in one line, not in a traceback."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        typer.echo("stopped; run the same command again to go on", err=True)
+        sys.exit(130)
+    except (ValueError, TypeError, RuntimeError, OSError) as error:
+        _fail(error)
+
+
+def _fail(error: Exception) -> NoReturn:
+    from count01_lens.storage import AlreadyInUseError
+    from count01_lens.trainer import TrainingDivergedError
+
+    expected = (ValueError, OSError, AlreadyInUseError, TrainingDivergedError)
+    if not isinstance(error, expected):
+        raise error
+    typer.echo(f"count01-lens: {error}", err=True)
+    sys.exit(USER_ERROR)
+
+
+def _print_training_summary(result: "TrainResult", checkpoints: list[Path]) -> None:
+    last = result.history.groupby("model").last()
+    typer.echo("seed   loss      validation  test     [EOS]    checkpoint")
+    for row, checkpoint in zip(last.itertuples(), checkpoints, strict=True):
+        typer.echo(
+            f"{row.seed:<5}  {row.loss:<8.4f}  {row.validation_accuracy:<10.4f}  "
+            f"{row.test_accuracy:<7.4f}  {row.test_eos_accuracy:<7.4f}  {checkpoint}"
+        )

@@ -1,0 +1,222 @@
+"""The model as algebra over counts, for a stack of models at once.
+
+What a one-layer model without positions computes at '=' depends only on how often each token
+occurs. With scores `S` and values `v` per token, a head's output is
+
+    z = Σ_t n_t e^{S_t} v_t / Σ_t n_t e^{S_t},
+
+two small matrix products for a whole batch of sentences. `CountForm` holds the tables.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+import torch.nn.functional as F
+from einops import einsum, rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from count01_lens.compact import require_count_form
+from count01_lens.dataset import labels_of
+from count01_lens.language import Token
+
+if TYPE_CHECKING:
+    import transformer_lens
+
+# Where sentences are asked for their next token. Both at once is what training needs.
+Place = Literal["=", "answer", "both"]
+
+# The tokens at these places, which ask ("queries"); in the order of the vocabulary they are
+# neighbours, so that a table's rows for them are a slice, and no copy.
+QUERIES: dict[Place, slice] = {
+    "=": slice(Token.EQUALS, Token.EQUALS + 1),
+    "answer": slice(Token.FOUR, Token.FIVE + 1),
+    "both": slice(Token.EQUALS, Token.FIVE + 1),
+}
+# Nothing is asked after '[EOS]', so no query sees it.
+KEYS = slice(Token.BOS, Token.EOS)
+
+
+def multiplicities(
+    counts: Int[Tensor, "*model sample 3"], place: Place, dtype: torch.dtype
+) -> Float[Tensor, "*model sample query key"]:
+    """How often each key token stands before (or at) each query token of a sentence.
+
+    A sentence at one place has one query token; the rows of the others are zero. "both" gives all
+    sentences at '=', then all sentences at their right answer.
+    """
+    if place == "both":
+        at_equals = F.pad(multiplicities(counts, "=", dtype), (0, 0, 0, 2))
+        at_answer = F.pad(multiplicities(counts, "answer", dtype), (0, 0, 1, 0))
+        return torch.cat([at_equals, at_answer], dim=-3)
+    n0, n1, n2 = counts.unbind(-1)
+    one, zero = torch.ones_like(n0), torch.zeros_like(n0)
+    before = torch.stack([one, n0, n1, n2, one, zero, zero], dim=-1).unsqueeze(-2)
+    if place == "=":
+        return before.to(dtype)
+    is_four = labels_of(counts)
+    asked = torch.stack([is_four, ~is_four], dim=-1).unsqueeze(-1)
+    itself = F.pad(torch.eye(2, dtype=counts.dtype), (Token.FOUR, 0))
+    return (asked * (before + itself)).to(dtype)
+
+
+@dataclass(frozen=True)
+class CountForm:
+    """Token tables of a stack of models, from which everything they compute follows.
+
+    Attributes:
+        scores: attention scores `S[query, key]` of every head, over the eight tokens.
+        values: value vectors.
+        logit_weights: the paper's `w_{i,t}`, from a head's output to the logits.
+        logit_bias: what the logits of a current token are without any head.
+    """
+
+    scores: Float[Tensor, "model head query=8 key=8"]
+    values: Float[Tensor, "model head key=8 d_head"]
+    logit_weights: Float[Tensor, "model head d_head vocab"]
+    logit_bias: Float[Tensor, "model token=8 vocab"]
+
+    @classmethod
+    def from_parameters(
+        cls, parameters: Mapping[str, Float[Tensor, "model ..."]], attn_scale: float = 1.0
+    ) -> "CountForm":
+        """Make the tables from parameters with TransformerLens's names and a `model` axis."""
+        W_E, W_U = parameters["embed.W_E"], parameters["unembed.W_U"]
+        n_heads = parameters["blocks.0.attn.W_Q"].shape[1]
+        # Heads are put side by side: one product per model is much faster than one per head.
+        by_token = "m token (letter head d_head) -> letter m head token d_head"
+        read = torch.cat([parameters[f"blocks.0.attn.W_{letter}"] for letter in "QKV"], dim=1)
+        bias = torch.cat([parameters[f"blocks.0.attn.b_{letter}"] for letter in "QKV"], dim=1)
+        side_by_side = rearrange(read, "m head d_model d_head -> m d_model (head d_head)")
+        q, k, v = rearrange(
+            W_E @ side_by_side + rearrange(bias, "m head d_head -> m 1 (head d_head)"),
+            by_token,
+            letter=3,
+            head=n_heads,
+        )
+        W_O = rearrange(parameters["blocks.0.attn.W_O"], "m head d_head r -> m (head d_head) r")
+        skip = (W_E + parameters["blocks.0.attn.b_O"].unsqueeze(1)) @ W_U
+        return cls(
+            scores=(q @ k.mT) / attn_scale,
+            values=v,
+            logit_weights=rearrange(
+                W_O @ W_U, "m (head d_head) vocab -> m head d_head vocab", head=n_heads
+            ),
+            logit_bias=skip + parameters["unembed.b_U"].unsqueeze(1),
+        )
+
+    @classmethod
+    def from_models(
+        cls,
+        models: Sequence["transformer_lens.HookedTransformer"],
+        dtype: torch.dtype | None = None,
+    ) -> "CountForm":
+        """Make the tables of models of one shape, to which `count_form_applies`.
+
+        Args:
+            models: at least one.
+            dtype: of the tables; the models' own by default.
+        """
+        for model in models:
+            require_count_form(model)
+        states = [
+            {name: p.detach().cpu().to(dtype or p.dtype) for name, p in model.named_parameters()}
+            for model in models
+        ]
+        stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+        return cls.from_parameters(stacked, float(models[0].blocks[0].attn.attn_scale))
+
+    def attention(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample head query key"]:
+        """Attention that all tokens of one type get together: `softmax(S + log n)`.
+
+        Always safe: an absent token has `log 0 = -inf` and takes no part in the maximum.
+        """
+        scores = rearrange(
+            self.scores[:, :, QUERIES[place], KEYS], "m head q key -> m 1 head (q key)"
+        )
+        log_n = rearrange(multiplicity.log(), "... sample q key -> ... sample 1 (q key)")
+        attention = torch.softmax(scores + log_n, dim=-1)
+        return rearrange(attention, "... (q key) -> ... q key", q=multiplicity.shape[-2])
+
+    def head_outputs(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample head d_head"]:
+        """Compute `hook_z` of every head."""
+        outputs = self._outputs_by_coordinate(multiplicity, place)
+        return rearrange(outputs, "m sample d_head head -> m sample head d_head")
+
+    def _outputs_by_coordinate(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample d_head head"]:
+        """Compute head outputs with heads last: their division is then several times faster."""
+        scores = self.scores[:, :, QUERIES[place], KEYS] + _seen(place, self.scores)
+        # Scores relative to the largest one keep e^S from overflowing. They can still all
+        # underflow, where the token with the largest score is absent from a sentence: then the
+        # denominator is tiny, and the slower way, which looks at present tokens only, is taken.
+        relative = torch.exp(scores - scores.detach().amax(dim=-1, keepdim=True))
+        n = rearrange(multiplicity, "... sample q key -> ... sample (q key)")
+        denominator = n @ rearrange(relative, "m head q key -> m (q key) head")
+        if denominator.detach().min() < _smallest_safe(scores.dtype):
+            attention = self.attention(multiplicity, place).sum(dim=-2)
+            values = self.values[:, :, KEYS]
+            return einsum(attention, values, "m sample head key, m head key d -> m sample d head")
+        weighted = relative.unsqueeze(-1) * self.values[:, :, None, KEYS]
+        numerator = n @ rearrange(weighted, "m head q key d -> m (q key) (d head)")
+        by_coordinate = rearrange(
+            numerator, "m sample (d head) -> m sample d head", head=scores.shape[1]
+        )
+        return by_coordinate * denominator.reciprocal().unsqueeze(-2)
+
+    def head_logits(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample head vocab"]:
+        """Compute the share of every head in every logit, `O_i · w_{i,t}`."""
+        outputs = self.head_outputs(multiplicity, place)
+        return einsum(outputs, self.logit_weights, "m sample head d, m head d t -> m sample head t")
+
+    def logits(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample vocab"]:
+        """Compute the logits of the next token."""
+        outputs = rearrange(
+            self._outputs_by_coordinate(multiplicity, place), "m sample d head -> m sample (d head)"
+        )
+        weights = rearrange(self.logit_weights, "m head d vocab -> m (d head) vocab")
+        return outputs @ weights + asked(multiplicity) @ self.logit_bias[:, QUERIES[place]]
+
+    @property
+    def largest_score(self) -> float:
+        """The largest absolute score between tokens that meet: the yardstick of rounding."""
+        seen = _seen("both", self.scores) == 0
+        return float(self.scores[:, :, QUERIES["both"], KEYS][:, :, seen].abs().max())
+
+
+def asked(
+    multiplicity: Float[Tensor, "*model sample query key"],
+) -> Float[Tensor, "*model sample query"]:
+    """Tell which query token each sentence has: the one that '[BOS]' stands before."""
+    return multiplicity[..., Token.BOS]
+
+
+def _seen(place: Place, like: Tensor) -> Float[Tensor, "query key"]:
+    """Zero where a query token can see a key token, -inf elsewhere; added to scores."""
+    return _SEEN[QUERIES[place]].to(like)
+
+
+# Every query sees '[BOS]' to '='; '4' and '5' see themselves, too.
+_SEEN = torch.full((len(Token), Token.EOS), -torch.inf, dtype=torch.float64)
+_SEEN[QUERIES["both"], : Token.FOUR] = 0.0
+_SEEN[Token.FOUR, Token.FOUR] = _SEEN[Token.FIVE, Token.FIVE] = 0.0
+
+
+def _smallest_safe(dtype: torch.dtype) -> float:
+    """The smallest denominator whose inverse, and its square in the gradient, are harmless.
+
+    It is also far above anything that underflow could have taken from it.
+    """
+    return math.sqrt(torch.finfo(dtype).tiny) * 1e4

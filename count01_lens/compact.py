@@ -1,0 +1,141 @@
+"""Sentences as six tokens with multiplicities, run through the HookedTransformer itself.
+
+A sentence with counts n0, n1, n2 is `[BOS] 0 1 2 = a`, and `log n` is added to the attention
+scores of each token: `softmax(s + log n) = n e^s / Σ n e^s`, exactly what the n copies of the token
+would get together. An absent token has `log 0 = -inf` and gets nothing. All hooks of the model
+work as usual on these six positions.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from count01_lens.dataset import as_counts, labels_of
+from count01_lens.language import At, Token
+from count01_lens.model import D_VOCAB
+from count01_lens.validation import check_choice
+
+if TYPE_CHECKING:
+    import transformer_lens
+
+SCORES_HOOK = "blocks.0.attn.hook_attn_scores"
+POSITION: dict[At, int] = {"=": 4, "answer": 5}
+
+
+def compact_tokens(counts: Int[Tensor, "sample 3"]) -> Int[Tensor, "sample position=6"]:
+    """Write every sentence as `[BOS] 0 1 2 = a`, with the right answer `a`."""
+    tokens = torch.arange(len(POSITION) + 4).repeat(len(counts), 1)
+    tokens[:, POSITION["answer"]] = torch.where(labels_of(counts), Token.FOUR, Token.FIVE)
+    return tokens
+
+
+def compact_hooks(
+    counts: Int[Tensor, "sample 3"],
+) -> list[tuple[str, Callable[..., Tensor]]]:
+    """Make the `fwd_hooks` that add `log n` to the attention scores of `compact_tokens(counts)`."""
+    multiplicity = torch.ones(len(counts), 6, dtype=torch.long)
+    multiplicity[:, 1:4] = as_counts(counts)
+    log_n = multiplicity.double().log()
+
+    def add_log_multiplicity(
+        scores: Float[Tensor, "sample head query key"], hook: Any
+    ) -> Float[Tensor, "sample head query key"]:
+        if scores.shape[0] != len(log_n) or scores.shape[-1] != log_n.shape[-1]:
+            raise ValueError(
+                f"compact_hooks: expected the tokens compact_tokens(counts) of the same "
+                f"{len(log_n)} sentences, got scores of shape {list(scores.shape)}"
+            )
+        added = scores + log_n[:, None, None, :].to(scores)
+        # In the rows of absent tokens nothing may be left to attend to, and softmax of nothing
+        # is NaN. Nobody reads these rows; the gradient must not meet the NaN either.
+        nothing = (added == -torch.inf).all(dim=-1, keepdim=True)
+        return torch.where(nothing, torch.zeros_like(added), added)
+
+    return [(SCORES_HOOK, add_log_multiplicity)]
+
+
+def compact_logits(
+    model: "transformer_lens.HookedTransformer", data: Any, at: At = "="
+) -> Float[Tensor, "sample vocab"]:
+    """Run sentences in the compact form; return the logits of the token after '=' or the answer.
+
+    Args:
+        model: one to which `count_form_applies`.
+        data: a split, or counts [sample, 3].
+        at: "=" or "answer".
+    """
+    check_choice("at", at, ("=", "answer"))
+    require_count_form(model)
+    counts = as_counts(data)
+    tokens = compact_tokens(counts).to(model.W_E.device)
+    logits: Tensor = model.run_with_hooks(tokens, fwd_hooks=compact_hooks(counts))
+    return logits[:, POSITION[at]]
+
+
+def count_form_applies(model: "transformer_lens.HookedTransformer") -> str | None:
+    """Tell whether a model may be run on counts instead of sequences.
+
+    Returns:
+        None if it may; otherwise the reason why not, as text.
+    """
+    return next(_reasons_against(model), None)
+
+
+def require_count_form(model: "transformer_lens.HookedTransformer") -> None:
+    """Raise a ValueError with the reason if a model cannot be run on counts."""
+    reason = count_form_applies(model)
+    if reason is not None:
+        raise ValueError(f"this model cannot be run on counts: {reason}; run it on sequences")
+
+
+def _reasons_against(model: "transformer_lens.HookedTransformer") -> Iterator[str]:
+    from transformer_lens import HookedTransformer
+
+    if not isinstance(model, HookedTransformer):
+        yield f"expected a HookedTransformer, got {type(model).__name__}"
+        return
+    cfg = model.cfg
+    if cfg.d_vocab != D_VOCAB or cfg.d_vocab_out != D_VOCAB:
+        yield (
+            f"its vocabulary has {cfg.d_vocab} tokens (and {cfg.d_vocab_out} logits), "
+            f"the language {D_VOCAB}"
+        )
+    if cfg.n_layers != 1:
+        yield f"it has {cfg.n_layers} layers; only the first sees a sentence as its counts"
+    if not cfg.attn_only:
+        yield "it has an MLP"
+    if cfg.positional_embedding_type != "standard":
+        yield f"its positional embedding is {cfg.positional_embedding_type!r}"
+    elif bool(model.W_pos.detach().any()):
+        yield "its positional embedding W_pos is not zero"
+    if cfg.attention_dir != "causal":
+        yield f"its attention is {cfg.attention_dir!r}, so that '=' sees the answer"
+    if cfg.normalization_type is not None:
+        yield f"it has a layer norm ({cfg.normalization_type!r}); fold it into W_E if you can"
+    if cfg.post_embedding_ln:
+        yield "it has a layer norm after the embedding; fold it into W_E if you can"
+    if cfg.n_key_value_heads is not None:
+        yield "its heads share keys and values (n_key_value_heads)"
+    if cfg.use_local_attn:
+        yield "its attention is local, so that it depends on distances"
+    for option, meaning in _UNUSUAL_ATTENTION.items():
+        if getattr(cfg, option, None):
+            yield f"{meaning} ({option})"
+    for option in ("attn_scores_soft_cap", "output_logits_soft_cap"):
+        if getattr(cfg, option, -1.0) > 0:
+            yield f"it has a soft cap ({option})"
+    hooked = [name for name, point in model.hook_dict.items() if point.fwd_hooks or point.bwd_hooks]
+    if hooked:
+        yield f"hooks are attached to it (at {', '.join(hooked)}), which counts would bypass"
+
+
+_UNUSUAL_ATTENTION = {
+    "use_qk_norm": "its queries and keys are normalised",
+    "clip_qkv": "its queries, keys and values are clipped",
+    "use_attention_sinks": "its attention has learned sinks",
+    "use_logn_attn": "its scores are scaled with the length of the sentence",
+    "load_in_4bit": "its weights are quantised",
+}

@@ -1,0 +1,235 @@
+"""The Count01 language: `[BOS]{0,1,2}*={4,5}[EOS]`, '4' iff there are more 1s than 0s.
+
+Definition 3.1 of the paper. Choosing between '4' and '5' is the *semantic* task (counting),
+writing '[EOS]' after it the *syntactic* one. Ties are answered by '5'.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+Answer = Literal["4", "5"]
+
+# Where a model is asked for the next token: after '=' (the answer) or after the answer ('[EOS]').
+At = Literal["=", "answer"]
+
+
+class Token(IntEnum):
+    """The eight tokens, numbered in the order of the paper's appendix A."""
+
+    BOS = 0
+    ZERO = 1
+    ONE = 2
+    TWO = 3
+    EQUALS = 4
+    FOUR = 5
+    FIVE = 6
+    EOS = 7
+
+    @property
+    def text(self) -> str:
+        """How the token is written in a sentence."""
+        return TOKENS[self]
+
+
+TOKENS: tuple[str, ...] = ("[BOS]", "0", "1", "2", "=", "4", "5", "[EOS]")
+COUNTED = (Token.ZERO, Token.ONE, Token.TWO)
+_BY_TEXT = {text: Token(index) for index, text in enumerate(TOKENS)}
+
+
+class SentenceError(ValueError):
+    """A text is not a sentence of the language."""
+
+
+class MalformedSentenceError(SentenceError):
+    """A text does not fit the grammar; `position` is the character where it departs from it."""
+
+    def __init__(self, text: str, position: int, expected: str):
+        self.text, self.position, self.expected = text, position, expected
+        found = repr(_token_text_at(text, position)) if position < len(text) else "the end"
+        super().__init__(
+            f"malformed sentence at position {position}: expected {expected}, got {found}\n"
+            + _pointer(text, position)
+        )
+
+
+class WrongAnswerError(SentenceError):
+    """A text fits the grammar, but its answer does not fit its counts."""
+
+    def __init__(self, sentence: "Sentence"):
+        self.sentence = sentence
+        n0, n1, _ = sentence.counts
+        comparison = "more 1s than 0s" if n1 > n0 else "no more 1s than 0s"
+        super().__init__(
+            f"well-formed sentence with the wrong answer: expected "
+            f"'{right_answer(n0, n1)}' ({n1} ones, {n0} zeros: {comparison}), "
+            f"got '{sentence.answer}' in {_shorten(str(sentence))!r}"
+        )
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A well-formed text, at least up to its '='; the answer may be missing, or wrong.
+
+    Attributes:
+        body: the tokens between '[BOS]' and '='.
+        answer: '4', '5', or None where the text ends with '='.
+        ended: whether '[EOS]' was written.
+    """
+
+    body: tuple[Token, ...]
+    answer: Answer | None = None
+    ended: bool = False
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many '0', '1' and '2' tokens there are."""
+        n0, n1, n2 = (self.body.count(token) for token in COUNTED)
+        return n0, n1, n2
+
+    @property
+    def right_answer(self) -> Answer:
+        """The answer that the counts call for."""
+        n0, n1, _ = self.counts
+        return right_answer(n0, n1)
+
+    @property
+    def tokens(self) -> list[Token]:
+        """The sentence as tokens, '[BOS]' first, as far as it was written."""
+        tokens = [Token.BOS, *self.body, Token.EQUALS]
+        if self.answer is not None:
+            tokens.append(_BY_TEXT[self.answer])
+        if self.ended:
+            tokens.append(Token.EOS)
+        return tokens
+
+    def __str__(self) -> str:
+        return "".join(token.text for token in self.tokens[1:] if token is not Token.EOS)
+
+
+def right_answer(n0: int, n1: int) -> Answer:
+    """Return '4' if there are more 1s than 0s, else '5'."""
+    return "4" if n1 > n0 else "5"
+
+
+def parse(text: str) -> Sentence:
+    """Read a sentence such as `0110=5`, with or without '[BOS]', '[EOS]' and the answer.
+
+    The answer may be wrong: that is no matter of grammar. See `validate`.
+
+    Raises:
+        MalformedSentenceError: with the text, the position and what was expected there.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected a sentence as a str such as '0110=5', got {text!r}")
+    position = len(Token.BOS.text) if text.startswith(Token.BOS.text) else 0
+    body = []
+    while (token := _token_at(text, position)) in COUNTED:
+        body.append(Token(token))
+        position += 1
+    if token is not Token.EQUALS:
+        raise MalformedSentenceError(text, position, "'0', '1', '2' or '='")
+    position += 1
+    if position == len(text):
+        return Sentence(tuple(body))
+    answer: Answer
+    match _token_at(text, position):
+        case Token.FOUR:
+            answer = "4"
+        case Token.FIVE:
+            answer = "5"
+        case _:
+            raise MalformedSentenceError(text, position, "'4', '5' or the end")
+    position += 1
+    ended = text.startswith(Token.EOS.text, position)
+    if ended:
+        position += len(Token.EOS.text)
+    if position != len(text):
+        raise MalformedSentenceError(text, position, "the end" if ended else "'[EOS]' or the end")
+    return Sentence(tuple(body), answer, ended)
+
+
+def validate(text: str) -> Sentence:
+    """Read a sentence that has to have an answer, and the right one.
+
+    Raises:
+        MalformedSentenceError: the text does not fit the grammar, or ends with '='.
+        WrongAnswerError: it does, but the answer is not that of its counts.
+    """
+    sentence = parse(text)
+    if sentence.answer is None:
+        raise MalformedSentenceError(text, len(text), "'4' or '5'")
+    if sentence.answer != sentence.right_answer:
+        raise WrongAnswerError(sentence)
+    return sentence
+
+
+def encode(text: str) -> list[int]:
+    """Turn a sentence into token ids; '[BOS]' is put first whether it is written or not.
+
+    >>> encode("01=5")
+    [0, 1, 2, 4, 6]
+    """
+    return [int(token) for token in parse(text).tokens]
+
+
+def decode(tokens: Iterable[int]) -> str:
+    """Turn token ids into text, special tokens included.
+
+    >>> decode([0, 1, 2, 4, 6, 7])
+    '[BOS]01=5[EOS]'
+    """
+    ids = [int(token) for token in tokens]
+    for position, token in enumerate(ids):
+        if not 0 <= token < len(TOKENS):
+            raise ValueError(
+                f"token {token} at position {position} is not in the vocabulary: "
+                f"expected 0 to {len(TOKENS) - 1}"
+            )
+    return "".join(TOKENS[token] for token in ids)
+
+
+def split_into_tokens(text: str) -> list[Token]:
+    """Cut any text over the vocabulary into tokens, grammatical or not.
+
+    Raises:
+        MalformedSentenceError: at the first character that belongs to no token.
+    """
+    tokens: list[Token] = []
+    position = 0
+    while position < len(text):
+        token = _token_at(text, position)
+        if token is None:
+            raise MalformedSentenceError(text, position, f"one of {' '.join(TOKENS)}")
+        tokens.append(token)
+        position += len(token.text)
+    return tokens
+
+
+def _token_at(text: str, position: int) -> Token | None:
+    return next((t for piece, t in _BY_TEXT.items() if text.startswith(piece, position)), None)
+
+
+def _token_text_at(text: str, position: int) -> str:
+    token = _token_at(text, position)
+    return text[position] if token is None else token.text
+
+
+def _pointer(text: str, position: int, width: int = 60) -> str:
+    """Show the neighbourhood of a position, with a caret under it."""
+    start = max(0, position - width // 2)
+    piece = _printable(text[start : start + width])
+    before = "…" if start > 0 else ""
+    after = "…" if start + width < len(text) else ""
+    caret = " " * (len(before) + position - start) + "^"
+    return f"    {before}{piece}{after}\n    {caret}"
+
+
+def _printable(text: str) -> str:
+    """Replace what would break the line or move the caret, such as tabs and newlines."""
+    return "".join(character if character.isprintable() else "·" for character in text)
+
+
+def _shorten(text: str, width: int = 60) -> str:
+    return text if len(text) <= width else f"{text[: width // 2]}…{text[-width // 2 :]}"
