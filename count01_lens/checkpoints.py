@@ -157,28 +157,33 @@ def _state_of(model: "transformer_lens.HookedTransformer") -> dict[str, Tensor]:
 def _check_writable(directory: Path) -> None:
     if directory.is_file():
         raise ValueError(f"{directory}: expected a directory, got a file; choose another path")
-    if directory.is_dir():
-        foreign = sorted(
-            entry.name
-            for entry in directory.iterdir()
-            if entry.name not in _OWN_FILES and not entry.name.startswith(".tmp-")
+    if not directory.is_dir():
+        return
+    own = _OWN_FILES
+    if (directory / MANIFEST).exists():
+        try:
+            _manifest_files(directory)
+        except CheckpointError as error:
+            raise ValueError(f"{error}; delete it or choose another path") from error
+    else:
+        own = own - {CONFIG, WEIGHTS}  # before its manifest, a save writes no file of these names
+    foreign = sorted(
+        entry.name
+        for entry in directory.iterdir()
+        if entry.name not in own and not entry.name.startswith(".tmp-")
+    )
+    if foreign:
+        raise ValueError(
+            f"{directory}: expected a new or empty directory or a checkpoint, got one with "
+            f"{', '.join(foreign[:5])}; choose another path"
         )
-        if foreign:
-            raise ValueError(
-                f"{directory}: expected a new or empty directory or a checkpoint, got one with "
-                f"{', '.join(foreign[:5])}; choose another path"
-            )
 
 
 def _finish_interrupted_save(directory: Path) -> None:
     """Bring a directory into its plain state before new files take the place of old ones."""
     remove_temporary_files(directory)
     if (directory / MANIFEST).exists():
-        try:
-            files = _manifest_files(directory)
-        except CheckpointError:
-            return  # nothing to save of a damaged checkpoint that is about to be replaced
-        for name, entry in files.items():
+        for name, entry in _manifest_files(directory).items():
             new = directory / (name + _NEW)
             if new.exists() and sha256(new.read_bytes()) != entry["sha256"]:
                 new.unlink()

@@ -42,11 +42,11 @@ KEYS = slice(Token.BOS, Token.EOS)
 
 def multiplicities(
     counts: Int[Tensor, "*model sample 3"], place: Place, dtype: torch.dtype
-) -> Float[Tensor, "*model sample query key"]:
+) -> Float[Tensor, "*model row query key"]:
     """How often each key token stands before (or at) each query token of a sentence.
 
-    A sentence at one place has one query token; the rows of the others are zero. "both" gives all
-    sentences at '=', then all sentences at their right answer.
+    A sentence at one place has one query token, the multiplicities of the others are zero. There is
+    a row for each sentence; "both" gives all sentences at '=', then all at their right answer.
     """
     if place == "both":
         at_equals = F.pad(multiplicities(counts, "=", dtype), (0, 0, 0, 2))

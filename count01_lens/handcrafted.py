@@ -105,8 +105,8 @@ def cooperative_model(
     check_number("scale", scale, above=1)
     config = ModelConfig(d_embed=D_VOCAB, n_heads=2, d_head=1, layer_norm=False)
     unattended = -60.0
-    keys = torch.full((2, D_VOCAB), unattended)
-    values = torch.zeros(2, D_VOCAB)
+    keys = torch.full((2, D_VOCAB), unattended, dtype=torch.float64)
+    values = torch.zeros(2, D_VOCAB, dtype=torch.float64)
     for head, counted in enumerate((Token.ZERO, Token.ONE)):
         keys[head, Token.BOS] = math.log(scale)
         keys[head, counted] = 0.0

@@ -67,8 +67,8 @@ class Verification:
     smallest_margin: float
     frontier: int
     non_tie_frontier: int
-    counterexamples: Int[Tensor, "example 3"]
-    eos_counterexamples: Int[Tensor, "example 3"]
+    counterexamples: Int[Tensor, "wrong 3"]
+    eos_counterexamples: Int[Tensor, "unended 3"]
 
     @property
     def accuracy(self) -> float:
@@ -196,7 +196,8 @@ class _RoundingErrors:
         alone = four_margin(form.values @ form.logit_weights)
         factor = 1 + form.scores[:, :, Token.EQUALS].abs()
         tables = torch.stack([alone, factor, factor * alone.abs()], dim=-1)
-        self.form = dataclasses.replace(form, values=tables)
+        no_logits = form.logit_weights.new_zeros(1, tables.shape[1], 3, len(Token))
+        self.form = dataclasses.replace(form, values=tables, logit_weights=no_logits)
         seen = slice(Token.BOS, Token.FOUR)
         per_head = factor[..., seen].amax(dim=-1) * alone[..., seen].abs().amax(dim=-1)
         self.largest = self.unit * (2 * float(per_head.sum()) + self.bias)
@@ -227,8 +228,8 @@ class _Tally:
     smallest_margin: float = math.inf
     frontier: int = field(init=False)
     non_tie_frontier: int = field(init=False)
-    counterexamples: Int[Tensor, "example 3"] = field(init=False)
-    eos_counterexamples: Int[Tensor, "example 3"] = field(init=False)
+    counterexamples: Int[Tensor, "wrong 3"] = field(init=False)
+    eos_counterexamples: Int[Tensor, "unended 3"] = field(init=False)
 
     def __post_init__(self) -> None:
         self.frontier = self.non_tie_frontier = self.up_to
@@ -265,7 +266,7 @@ class _Tally:
         return Verification(dtype=dtype, n_sentences=n_sentences, **values)
 
     def _smallest(
-        self, kept: Int[Tensor, "example 3"], new: Int[Tensor, "sample 3"]
+        self, kept: Int[Tensor, "kept 3"], new: Int[Tensor, "sample 3"]
     ) -> Int[Tensor, "example 3"]:
         """Merge, smallest first: by the largest count, then by the length of the sentence."""
         merged = torch.cat([kept, new])

@@ -1,0 +1,340 @@
+import json
+import os
+import pickle
+import stat
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+from count01_lens.checkpoints import (
+    CONFIG,
+    MANIFEST,
+    WEIGHTS,
+    CheckpointError,
+    checkpoint_info,
+    example_model,
+    load_checkpoint,
+    save_checkpoint,
+)
+from count01_lens.compact import compact_logits, count_form_applies
+from count01_lens.dataset import make_splits
+from count01_lens.handcrafted import minimal_model
+from count01_lens.model import ModelConfig, build_model
+from count01_lens.storage import sha256
+
+SMALL = ModelConfig(d_embed=4, n_heads=2, n_ctx=32)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "checkpoint"
+    save_checkpoint(build_model(SMALL, seed=1), path, info={"seed": 1})
+    return path
+
+
+def reseal(path: Path) -> None:
+    """Make the manifest fit the files, as somebody who tampers with them would."""
+    manifest = json.loads((path / MANIFEST).read_text())
+    for name, entry in manifest["files"].items():
+        data = (path / name).read_bytes()
+        entry.update(sha256=sha256(data), bytes=len(data))
+    (path / MANIFEST).write_text(json.dumps(manifest))
+
+
+def change_config(path: Path, **changes: object) -> None:
+    config = json.loads((path / CONFIG).read_text())
+    config["hooked_transformer"].update(changes)
+    (path / CONFIG).write_text(json.dumps(config))
+    reseal(path)
+
+
+def change_weights(path: Path, change) -> None:
+    state = safetensors.torch.load((path / WEIGHTS).read_bytes())
+    change(state)
+    (path / WEIGHTS).write_bytes(safetensors.torch.save(state))
+    reseal(path)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        build_model(SMALL),
+        build_model(dtype=torch.float64),
+        minimal_model(),
+        minimal_model(skip=False),
+    ],
+    ids=["small", "float64", "minimal", "fused"],
+)
+def test_a_model_comes_back_as_it_was(tmp_path, model):
+    save_checkpoint(model, tmp_path / "checkpoint")
+    again = load_checkpoint(tmp_path / "checkpoint")
+    assert again.cfg.to_dict() == model.cfg.to_dict()
+    assert again.state_dict().keys() == model.state_dict().keys()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor)
+    assert torch.equal(again("0110="), model("0110="))
+    flags = {name: parameter.requires_grad for name, parameter in again.named_parameters()}
+    assert flags == {name: p.requires_grad for name, p in model.named_parameters()}
+    assert count_form_applies(again) is None
+
+
+def test_a_users_own_model_can_be_saved(tmp_path):
+    config = HookedTransformerConfig(
+        d_model=12, d_head=3, n_heads=4, n_layers=2, n_ctx=20, d_vocab=50, act_fn="gelu",
+        seed=3, device="cpu", normalization_type="LN",
+    )  # fmt: skip
+    model = HookedTransformer(config)
+    state = torch.random.get_rng_state()
+    save_checkpoint(model, tmp_path / "own")
+    again = load_checkpoint(tmp_path / "own")
+    # Its seed is kept as a fact, and not acted on: loading leaves the random state alone.
+    assert again.cfg.seed == 3
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert again.tokenizer is None
+    tokens = torch.tensor([[1, 2, 3, 40]])
+    assert torch.equal(again(tokens), model(tokens))
+
+
+def test_bare_transformer_lens_reads_the_files(saved):
+    config = json.loads((saved / CONFIG).read_text())["hooked_transformer"]
+    config["dtype"] = torch.float32
+    model = HookedTransformer(HookedTransformerConfig(**config))
+    model.load_state_dict(safetensors.torch.load_file(saved / WEIGHTS))
+    tokens = torch.tensor([[0, 1, 2, 4]])
+    assert torch.equal(model(tokens), load_checkpoint(saved)(tokens))
+
+
+def test_info_is_kept(saved):
+    info = checkpoint_info(saved)
+    assert info["info"] == {"seed": 1}
+    assert set(info["versions"]) == {"count01-lens", "torch", "numpy", "transformer-lens"}
+
+
+def test_equal_models_give_equal_bytes_and_readable_modes(tmp_path):
+    for name in ("one", "two"):
+        save_checkpoint(build_model(SMALL), tmp_path / name)
+    for file in (CONFIG, WEIGHTS, MANIFEST):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+        assert stat.S_IMODE((tmp_path / "one" / file).stat().st_mode) & 0o444 == 0o444
+
+
+def test_a_second_save_replaces_the_first(saved):
+    save_checkpoint(build_model(SMALL, seed=2), saved)
+    assert torch.equal(load_checkpoint(saved).W_E, build_model(SMALL, seed=2).W_E)
+    visible = {path.name for path in saved.iterdir()} - {".lock"}
+    assert visible == {CONFIG, WEIGHTS, MANIFEST}
+
+
+def test_a_crash_at_any_point_leaves_the_old_checkpoint_or_the_new_one(tmp_path, monkeypatch):
+    """Stop before each single file operation, as a kill would; the loader must find a whole one."""
+
+    class Killed(BaseException):
+        pass
+
+    real = {name: getattr(os, name) for name in ("replace", "fsync", "open")}
+    old, new = build_model(SMALL, seed=1), build_model(SMALL, seed=2)
+    seen = []
+    for stop_at in range(1, 60):
+        path = tmp_path / str(stop_at)
+        save_checkpoint(old, path)
+        calls = 0
+
+        def stopping(name, stop_at=stop_at):
+            def operation(*arguments, **options):
+                nonlocal calls
+                calls += 1
+                if calls >= stop_at:
+                    raise Killed
+                return real[name](*arguments, **options)
+
+            return operation
+
+        try:
+            with monkeypatch.context() as patch:
+                for name in real:
+                    patch.setattr(os, name, stopping(name))
+                # A killed process does not tidy up either.
+                patch.setattr(Path, "unlink", lambda *arguments, **options: None)
+                save_checkpoint(new, path)
+        except Killed:
+            loaded = load_checkpoint(path).W_E
+            seen.append("old" if torch.equal(loaded, old.W_E) else "new")
+            if seen[-1] == "new":
+                assert torch.equal(loaded, new.W_E)
+            # And the next save goes through.
+            save_checkpoint(old, path)
+            assert torch.equal(load_checkpoint(path).W_E, old.W_E)
+        else:
+            break
+    assert seen == sorted(seen, reverse=True)  # old, old, ..., new, new
+    assert {"old", "new"} == set(seen)
+    assert len(seen) > 8
+
+
+def test_a_crash_in_the_first_save_leaves_nothing_that_loads_and_no_obstacle(tmp_path, monkeypatch):
+    path = tmp_path / "first"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            save_checkpoint(build_model(SMALL), path)
+    with pytest.raises(CheckpointError, match=r"manifest\.json: missing"):
+        load_checkpoint(path)
+    save_checkpoint(build_model(SMALL), path)
+    assert load_checkpoint(path).cfg.n_heads == 2
+
+
+def test_truncation_is_noticed(saved):
+    for name in (CONFIG, WEIGHTS):
+        original = (saved / name).read_bytes()
+        for length in (0, 1, len(original) // 2, len(original) - 1):
+            (saved / name).write_bytes(original[:length])
+            with pytest.raises(CheckpointError, match=rf"{name}: expected {len(original)} bytes"):
+                load_checkpoint(saved)
+        (saved / name).write_bytes(original)
+    assert load_checkpoint(saved).cfg.n_heads == 2
+
+
+@given(st.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_flipped_bit_anywhere_is_noticed(saved, data):
+    name = data.draw(st.sampled_from([CONFIG, WEIGHTS, MANIFEST]))
+    original = (saved / name).read_bytes()
+    position = data.draw(st.integers(0, len(original) - 1))
+    changed = bytearray(original)
+    changed[position] ^= 1 << data.draw(st.integers(0, 7))
+    (saved / name).write_bytes(changed)
+    try:
+        load_checkpoint(saved)
+    except CheckpointError as error:
+        assert str(saved) in str(error)
+    else:
+        # A flip may turn one kind of white space between the manifest's values into another.
+        assert name == MANIFEST
+        assert json.loads(changed) == json.loads(original)
+    finally:
+        (saved / name).write_bytes(original)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: (path / WEIGHTS).unlink(), r"model\.safetensors: missing"),
+        (lambda path: (path / CONFIG).unlink(), r"config\.json: missing"),
+        (lambda path: (path / MANIFEST).unlink(), r"manifest\.json: missing"),
+        (lambda path: (path / MANIFEST).write_text("[]"), "expected a JSON object, got list"),
+        (lambda path: (path / MANIFEST).write_text("{}"), "expected a format number, got None"),
+        (lambda path: (path / MANIFEST).write_text("{"), "not valid JSON"),
+        (lambda path: (path / MANIFEST).write_text("[" * 10**5), "not valid JSON"),
+        (lambda path: (path / MANIFEST).write_text('{"format": 1}'), "expected entries for"),
+        (
+            lambda path: (path / MANIFEST).write_text('{"format": 2, "files": {}}'),
+            "written in format 2, this version reads up to 1; update",
+        ),
+        (
+            lambda path: (path / MANIFEST).write_text(
+                '{"format": 1, "files": {"config.json": 3, "model.safetensors": 4}}'
+            ),
+            "expected sha256 and bytes",
+        ),
+        (
+            lambda path: (path / MANIFEST).write_text(
+                (path / MANIFEST).read_text().replace(WEIGHTS, "../../secret")
+            ),
+            "expected entries for",
+        ),
+        (
+            lambda path: change_config(path, d_model=6),
+            r"expected .*6.*got .*8",
+        ),
+        (lambda path: change_config(path, d_model=10**12), r"expected .*1000000000000"),
+        (lambda path: change_config(path, n_layers=2), "do not fit config.json"),
+        (lambda path: change_config(path, n_layers=10**12), "n_layers = 1000000000000 is not"),
+        (lambda path: change_config(path, n_layers="1"), "n_layers = '1' is not usable"),
+        (lambda path: change_config(path, dtype="float64"), "expected torch.float64"),
+        (lambda path: change_config(path, dtype="int8"), "expected dtype"),
+        (lambda path: change_config(path, d_head="2"), "no model can be made"),
+        (lambda path: change_config(path, colour="red"), r"unknown \['colour'\]"),
+        (lambda path: change_weights(path, lambda s: s["embed.W_E"].fill_(torch.nan)), "64 NaN"),
+        (
+            lambda path: change_weights(path, lambda s: s["unembed.b_U"].fill_(torch.inf)),
+            "b_U has 8",
+        ),
+        (lambda path: change_weights(path, lambda s: s.pop("embed.W_E")), "embed.W_E"),
+        (
+            lambda path: change_weights(path, lambda s: s.update(extra=torch.zeros(1))),
+            "do not fit config.json: extra",
+        ),
+    ],
+)
+def test_damaged_checkpoints_are_rejected_with_file_and_reason(saved, damage, message):
+    damage(saved)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_checkpoint(saved)
+    assert str(saved) in str(caught.value)
+
+
+def test_nothing_is_ever_unpickled(saved):
+    class Trap:
+        def __reduce__(self):
+            return (os.mkdir, (str(saved / "trapped"),))
+
+    (saved / WEIGHTS).write_bytes(pickle.dumps(Trap()))
+    reseal(saved)
+    with pytest.raises(CheckpointError, match="not a valid safetensors file"):
+        load_checkpoint(saved)
+    assert not (saved / "trapped").exists()
+
+
+def test_a_missing_directory_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere/manifest\.json: no such directory"):
+        load_checkpoint(tmp_path / "nowhere")
+
+
+def test_saving_over_other_files_is_refused(tmp_path):
+    (tmp_path / CONFIG).write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"expected a new or empty directory .*notes\.txt"):
+        save_checkpoint(build_model(SMALL), tmp_path)
+    assert (tmp_path / CONFIG).read_text() == "mine"
+    with pytest.raises(ValueError, match="expected a directory, got a file"):
+        save_checkpoint(build_model(SMALL), tmp_path / "notes.txt")
+
+
+def test_a_foreign_file_of_the_same_name_is_not_overwritten(tmp_path):
+    for name in (CONFIG, WEIGHTS, MANIFEST):
+        directory = tmp_path / name.removesuffix(".json")
+        directory.mkdir()
+        (directory / name).write_text("mine")
+        with pytest.raises(ValueError, match="choose another path"):
+            save_checkpoint(build_model(SMALL), directory)
+        assert [path.name for path in directory.iterdir()] == [name]
+        assert (directory / name).read_text() == "mine"
+
+
+def test_what_cannot_be_loaded_is_not_saved(tmp_path):
+    model = build_model(SMALL)
+    model.W_E.data[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"model: embed\.W_E has 1 NaN or infinite values"):
+        save_checkpoint(model, tmp_path / "nan")
+    with pytest.raises(ValueError, match="expected JSON values only"):
+        save_checkpoint(build_model(SMALL), tmp_path / "info", info={"model": object()})
+    with pytest.raises(ValueError, match="expected dtype float32 or float64, got float16"):
+        save_checkpoint(build_model(SMALL).to(torch.float16), tmp_path / "half")
+    with pytest.raises(TypeError, match="expected a HookedTransformer, got Linear"):
+        save_checkpoint(torch.nn.Linear(2, 2), tmp_path / "linear")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_example_is_a_trained_model_that_counts():
+    model, test = example_model(), make_splits().test
+    logits = compact_logits(model, test)
+    assert float(((logits[:, 5] > logits[:, 6]) == test.labels).double().mean()) >= 0.99
+    assert (compact_logits(model, test, "answer").argmax(-1) == 7).double().mean() >= 0.99
+    assert (model.cfg.n_heads, model.cfg.d_head) == (16, 2)
+    info = checkpoint_info(Path(__file__).parent.parent / "count01_lens/data/example")["info"]
+    assert info["training"]["epoch"] == 100

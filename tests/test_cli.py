@@ -1,0 +1,111 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from count01_lens.checkpoints import checkpoint_info, load_checkpoint, save_checkpoint
+from count01_lens.handcrafted import minimal_model
+from count01_lens.seeds import parse_seeds
+
+PROGRAM = Path(sys.executable).parent / "count01-lens"
+SMALL = ["--heads", "2", "--d-embed", "4", "--epochs", "2", "--batch-size", "700"]
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [str(PROGRAM), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"},
+        **options,
+    )
+
+
+def test_train_leaves_checkpoints_and_a_summary(tmp_path):
+    done = run("train", "--out", tmp_path / "run", "--seeds", "0,3", *SMALL)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["seed", "loss", "validation", "test", "[EOS]", "checkpoint"]
+    assert [line.split()[0] for line in lines[1:]] == ["0", "3"]
+    assert "epoch 2/2  2 models  loss" in done.stderr
+    assert load_checkpoint(tmp_path / "run" / "seed-3").cfg.n_heads == 2
+    assert checkpoint_info(tmp_path / "run" / "seed-3")["info"]["recipe"]["epochs"] == 2
+
+    again = run("train", "--out", tmp_path / "run", "--seeds", "0,3", *SMALL)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == done.stdout
+    assert again.stderr == ""
+
+    other = run("train", "--out", tmp_path / "run", "--seeds", "0,3")
+    assert other.returncode == 2
+    assert "holds another run (its configs, snapshot_steps differ)" in other.stderr
+
+
+def test_verify_prints_text_or_json_and_sets_the_exit_code(tmp_path):
+    save_checkpoint(minimal_model(), tmp_path / "good")
+    save_checkpoint(minimal_model(epsilon=0.5), tmp_path / "bad")
+    done = run("verify", tmp_path / "good", "--up-to", 20)
+    assert done.returncode == 0, done.stderr
+    assert "all 9,261 sentences" in done.stdout
+    done = run("verify", tmp_path / "good", "--up-to", 20, "--json", "--fail-under", 1)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["accuracy"] == 1.0
+    done = run("verify", tmp_path / "bad", "--up-to", 20, "--fail-under", 0.999)
+    assert done.returncode == 1
+    assert "smallest wrong answers" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["verify", "nowhere"], "nowhere/manifest.json: no such directory"),
+        (["train", "--out", "x", "--heads", "0"], "n_heads: expected a whole number"),
+        (["train", "--out", "x", "--seeds", "one"], "seeds: expected numbers such as"),
+        (["train", "--out", "x", "--heads", "64"], "give d_head"),
+        (["train", "--out", "x", "--learning-rate", "-1"], "learning_rate: expected"),
+        (["train", "--out", "/dev/null/x"], "/dev/null"),
+    ],
+)
+def test_mistakes_give_one_line_and_exit_code_2(tmp_path, arguments, message):
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("count01-lens: ")
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_usage_errors_and_help():
+    assert run("train").returncode == 2
+    assert run("fly").returncode == 2
+    text = run("train", "--help").stdout
+    for word in ("--seeds", "--eos-weight", "the paper's a", "goes on where it was", "16"):
+        assert word in text.replace("\n", " ")
+    assert "8.1 million" in run("verify", "--help").stdout
+
+
+def test_help_and_import_load_nothing_heavy():
+    heavy = "{'torch', 'numpy', 'pandas', 'transformer_lens', 'transformers'}"
+    code = (
+        "import sys; from count01_lens.cli import app; import count01_lens;"
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("3", [3]), ("0-3", [0, 1, 2, 3]), ("1, 5,7", [1, 5, 7]), ("0-1,8", [0, 1, 8])],
+)
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-1", "1..3", "0-99999999999", "1,,2"])
+def test_bad_seeds(text):
+    with pytest.raises(ValueError, match="seeds: expected"):
+        parse_seeds(text)

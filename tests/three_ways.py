@@ -1,0 +1,73 @@
+"""One model run in three ways from the same raw parameters, with gradients."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from count01_lens.closed_form import CountForm, multiplicities
+from count01_lens.compact import POSITION, compact_hooks, compact_tokens
+from count01_lens.dataset import labels_of, sequences_of
+from count01_lens.model import ModelConfig, empty_hooked_transformer, transformer_lens_parameters
+from count01_lens.trainer import next_token_loss
+
+
+@dataclass
+class Outcome:
+    way: str
+    logits: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+
+
+def outcomes(raw: dict[str, Tensor], config: ModelConfig, counts: Tensor) -> list[Outcome]:
+    """Run sequences, compact and closed form; the first is the reference."""
+    return [_outcome(way, raw, config, counts) for way in ("sequences", "compact", "closed form")]
+
+
+def tolerance(raw: dict[str, Tensor], config: ModelConfig) -> float:
+    parameters = transformer_lens_parameters(raw, config)
+    form = CountForm.from_parameters(_stack_of_one(parameters), config.attn_scale)
+    return 1e-12 * max(1.0, form.largest_score)
+
+
+def _outcome(way: str, raw: dict[str, Tensor], config: ModelConfig, counts: Tensor) -> Outcome:
+    leaves = {name: value.detach().clone().requires_grad_() for name, value in raw.items()}
+    parameters = transformer_lens_parameters(leaves, config)
+    if way == "closed form":
+        form = CountForm.from_parameters(_stack_of_one(parameters), config.attn_scale)
+        places = ("=", "answer")
+        logits = {
+            at: form.logits(multiplicities(counts, at, torch.float64), at)[0] for at in places
+        }
+    else:
+        model = empty_hooked_transformer(config, torch.float64)
+        model.pos_embed.W_pos.data.zero_()
+        if way == "compact":
+            with model.hooks(fwd_hooks=compact_hooks(counts)):
+                output = functional_call(model, parameters, (compact_tokens(counts),))
+            logits = {at: output[:, POSITION[at]] for at in POSITION}
+        else:
+            rows = list(_sequence_logits(model, parameters, counts))
+            logits = {at: torch.stack([row[at] for row in rows]) for at in POSITION}
+    loss = next_token_loss(logits["="], logits["answer"], labels_of(counts), 0.7)
+    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    return Outcome(
+        way,
+        {at: value.detach() for at, value in logits.items()},
+        {
+            name: torch.zeros_like(raw[name]) if gradient is None else gradient
+            for name, gradient in zip(leaves, gradients, strict=True)
+        },
+    )
+
+
+def _sequence_logits(model, parameters, counts: Tensor) -> Iterator[dict[str, Tensor]]:
+    for sequence in sequences_of(counts, seed=5):
+        output = functional_call(model, parameters, (sequence[None],))[0]
+        yield {"=": output[-3], "answer": output[-2]}
+
+
+def _stack_of_one(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.unsqueeze(0) for name, value in parameters.items()}
