@@ -39,6 +39,7 @@ _MODULE_OF = {
     "load_checkpoint": "checkpoints",
     "make_splits": "dataset",
     "minimal_model": "handcrafted",
+    "multiplicities": "closed_form",
     "parse": "language",
     "right_answer": "language",
     "save_checkpoint": "checkpoints",
@@ -76,6 +77,7 @@ __all__ = [
     "load_checkpoint",
     "make_splits",
     "minimal_model",
+    "multiplicities",
     "parse",
     "right_answer",
     "save_checkpoint",
@@ -92,7 +94,7 @@ if TYPE_CHECKING:
         load_checkpoint,
         save_checkpoint,
     )
-    from count01_lens.closed_form import CountForm
+    from count01_lens.closed_form import CountForm, multiplicities
     from count01_lens.compact import (
         compact_hooks,
         compact_logits,

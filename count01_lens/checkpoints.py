@@ -24,6 +24,7 @@ from torch import Tensor
 from count01_lens.language import TOKENS
 from count01_lens.model import make_hooked_transformer
 from count01_lens.storage import (
+    is_temporary,
     json_bytes,
     locked,
     remove_temporary_files,
@@ -65,7 +66,7 @@ def save_checkpoint(
     """
     directory = Path(path)
     contents = {
-        CONFIG: json_bytes(_config_of(model, info or {})),
+        CONFIG: json_bytes(_config_of(model, {} if info is None else info)),
         WEIGHTS: safetensors.torch.save(_state_of(model), {"format": "pt"}),
     }
     manifest = {
@@ -81,7 +82,9 @@ def save_checkpoint(
         for name, data in contents.items():
             write_atomically(directory / (name + _NEW), data)
         write_atomically(directory / MANIFEST, json_bytes(manifest))
-        _give_names(directory)
+        for name in contents:
+            os.replace(directory / (name + _NEW), directory / name)
+        sync_directory(directory)
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> "transformer_lens.HookedTransformer":
@@ -98,9 +101,12 @@ def load_checkpoint(path: str | os.PathLike[str]) -> "transformer_lens.HookedTra
     _check_state(cfg, state, directory)
     model = _make_model(cfg, directory, is_count01=_reads_count01(config))
     model.load_state_dict(state)
+    _try_out(model, directory)
     for name in _INERT.keys() - {"device", "n_devices"}:
         setattr(model.cfg, name, cfg[name])
     frozen = config.get("frozen_parameters", [])
+    if not isinstance(frozen, list):
+        raise CheckpointError(f"{directory / CONFIG}: frozen_parameters: expected a list")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in frozen)
     return model
@@ -124,12 +130,17 @@ def _config_of(
 
     if not isinstance(model, HookedTransformer):
         raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
+    if not isinstance(info, Mapping):
+        raise TypeError(f"info: expected a dict of JSON values, got {info!r}")
     cfg = {name: _plain(value) for name, value in model.cfg.to_dict().items()}
-    if cfg["dtype"] not in _DTYPES:
+    # The dtype of the weights themselves: `model.double()`, for one, does not tell cfg.
+    dtypes = sorted({_plain(parameter.dtype) for parameter in model.parameters()})
+    if len(dtypes) != 1 or dtypes[0] not in _DTYPES:
         raise ValueError(
-            f"model: expected dtype {' or '.join(_DTYPES)}, got {cfg['dtype']}; "
+            f"model: expected weights of dtype {' or '.join(_DTYPES)}, got {', '.join(dtypes)}; "
             "convert it with model.to(torch.float32)"
         )
+    cfg["dtype"] = dtypes[0]
     try:
         json_bytes({"cfg": cfg, "info": info})
     except (TypeError, ValueError) as error:
@@ -159,18 +170,20 @@ def _check_writable(directory: Path) -> None:
         raise ValueError(f"{directory}: expected a directory, got a file; choose another path")
     if not directory.is_dir():
         return
-    own = _OWN_FILES
+    own = set(_OWN_FILES)
     if (directory / MANIFEST).exists():
         try:
             _manifest_files(directory)
         except CheckpointError as error:
             raise ValueError(f"{error}; delete it or choose another path") from error
     else:
-        own = own - {CONFIG, WEIGHTS}  # before its manifest, a save writes no file of these names
+        own -= {CONFIG, WEIGHTS}  # before its manifest, a save writes no file of these names
+    if not (directory / ".lock").exists():
+        own -= {CONFIG + _NEW, WEIGHTS + _NEW}  # and these only after the lock
     foreign = sorted(
         entry.name
         for entry in directory.iterdir()
-        if entry.name not in own and not entry.name.startswith(".tmp-")
+        if entry.name not in own and not is_temporary(entry)
     )
     if foreign:
         raise ValueError(
@@ -185,17 +198,10 @@ def _finish_interrupted_save(directory: Path) -> None:
     if (directory / MANIFEST).exists():
         for name, entry in _manifest_files(directory).items():
             new = directory / (name + _NEW)
-            if new.exists() and sha256(new.read_bytes()) != entry["sha256"]:
-                new.unlink()
-        _give_names(directory)
-
-
-def _give_names(directory: Path) -> None:
-    for name in (CONFIG, WEIGHTS):
-        new = directory / (name + _NEW)
-        if new.exists():
-            os.replace(new, directory / name)
-    sync_directory(directory)
+            # A new file that the manifest does not name is of a save that never came to pass.
+            if new.exists() and sha256(new.read_bytes()) == entry["sha256"]:
+                os.replace(new, directory / name)
+        sync_directory(directory)
 
 
 def _read_files(directory: Path) -> dict[str, bytes]:
@@ -259,8 +265,8 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError as error:
         missing = "no such directory" if not path.parent.is_dir() else "missing"
         raise CheckpointError(f"{path}: {missing}; expected a checkpoint directory") from error
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise CheckpointError(f"{path}: cannot be read ({error})") from error
 
 
 def _parse_json(data: bytes, path: Path) -> dict[str, Any]:
@@ -305,7 +311,7 @@ def _cfg_from_json(cfg: Any, path: Path) -> dict[str, Any]:
             f"{path}: expected the fields of HookedTransformerConfig, "
             f"got unknown {unknown} or too few"
         )
-    if cfg["dtype"] not in _DTYPES:
+    if not isinstance(cfg["dtype"], str) or cfg["dtype"] not in _DTYPES:
         raise CheckpointError(f"{path}: expected dtype {list(_DTYPES)}, got {cfg['dtype']!r}")
     return {**cfg, "dtype": _DTYPES[cfg["dtype"]]}
 
@@ -322,7 +328,9 @@ def _check_state(cfg: dict[str, Any], state: Mapping[str, Tensor], directory: Pa
             f"{directory / WEIGHTS}: its tensors do not fit {CONFIG}: {', '.join(different[:5])}"
         )
     for name, tensor in state.items():
-        if tensor.shape != expected[name].shape or tensor.dtype != expected[name].dtype:
+        # The constant buffer IGNORE takes torch's default dtype of the moment; any will do.
+        same_dtype = name.endswith("IGNORE") or tensor.dtype == expected[name].dtype
+        if tensor.shape != expected[name].shape or not same_dtype:
             raise CheckpointError(
                 f"{directory / WEIGHTS}: {name}: expected {expected[name].dtype} "
                 f"{list(expected[name].shape)}, got {tensor.dtype} {list(tensor.shape)}"
@@ -348,6 +356,16 @@ def _make_model(
         ) from error
     model.cfg.init_weights = stored_init
     return model
+
+
+def _try_out(model: "transformer_lens.HookedTransformer", directory: Path) -> None:
+    """Run one token: some impossible values of cfg only show then."""
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, 1, dtype=torch.long))
+    except Exception as error:
+        message = f"{directory / CONFIG}: the model made of it does not run ({error})"
+        raise CheckpointError(message) from error
 
 
 def _reads_count01(config: dict[str, Any]) -> bool:

@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 
 USER_ERROR = 2
+INTERRUPTED = 130
 
 
 @app.command()
@@ -81,7 +82,11 @@ def train(
         eos_weight=eos_weight,
         data_seed=data_seed,
     )
-    result = train_models(config, seeds=parse_seeds(seeds), directory=out, progress=True)
+    try:
+        result = train_models(config, seeds=parse_seeds(seeds), directory=out, progress=True)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; the same command goes on from the last complete epoch", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     checkpoints = result.save_models(out)
     _print_training_summary(result, checkpoints)
 
@@ -95,7 +100,9 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     fail_under: Annotated[
         float | None,
-        typer.Option(help="Exit with 1 if the answer or '[EOS]' accuracy is below this."),
+        typer.Option(
+            min=0, max=1, help="Exit with 1 if the answer or '[EOS]' accuracy is below this share."
+        ),
     ] = None,
 ) -> None:
     """Run a model on every sentence up to a size: 8.1 million of them up to 200.
@@ -106,7 +113,8 @@ def verify(
     from count01_lens.verification import verify as verify_model
 
     result = verify_model(load_checkpoint(checkpoint), up_to, progress=None)
-    typer.echo(json.dumps(result.to_dict(), indent=2) if as_json else repr(result))
+    as_text = json.dumps(result.to_dict(), indent=2, allow_nan=False) if as_json else repr(result)
+    typer.echo(as_text)
     if fail_under is not None and min(result.accuracy, result.eos_accuracy) < fail_under:
         raise typer.Exit(1)
 
@@ -115,9 +123,6 @@ def main() -> None:
     """Run the command line; a user's mistake ends in one line, not in a traceback."""
     try:
         app()
-    except KeyboardInterrupt:
-        typer.echo("stopped; run the same command again to go on", err=True)
-        sys.exit(130)
     except (ValueError, TypeError, RuntimeError, OSError) as error:
         _fail(error)
 

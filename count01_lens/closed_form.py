@@ -63,7 +63,7 @@ def multiplicities(
     return (asked * (before + itself)).to(dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CountForm:
     """Token tables of a stack of models, from which everything they compute follows.
 
@@ -120,14 +120,43 @@ class CountForm:
             models: at least one.
             dtype: of the tables; the models' own by default.
         """
+        if not isinstance(models, Sequence) or not models:
+            raise ValueError(f"models: expected a list of at least one model, got {models!r}")
         for model in models:
             require_count_form(model)
+        shapes = {(m.cfg.d_model, m.cfg.n_heads, m.cfg.d_head) for m in models}
+        scales = {float(m.blocks[0].attn.attn_scale) for m in models}
+        if len(shapes) > 1 or len(scales) > 1:
+            raise ValueError(
+                "models: expected one (d_model, n_heads, d_head) and one attn_scale, "
+                f"got {sorted(shapes)} and {sorted(scales)}; make a CountForm of each"
+            )
         states = [
-            {name: p.detach().cpu().to(dtype or p.dtype) for name, p in model.named_parameters()}
+            {
+                name: parameter.detach().cpu().to(dtype or parameter.dtype)
+                for name, parameter in model.named_parameters()
+                if name != "pos_embed.W_pos"  # zero, and of another size where n_ctx differs
+            }
             for model in models
         ]
         stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
-        return cls.from_parameters(stacked, float(models[0].blocks[0].attn.attn_scale))
+        return cls.from_parameters(stacked, scales.pop())
+
+    @classmethod
+    def magnitudes(
+        cls, model: "transformer_lens.HookedTransformer", dtype: torch.dtype
+    ) -> "CountForm":
+        """Make the tables of a model with all parameters replaced by their absolute values.
+
+        Each entry is then the sum of the absolute values of what is summed up to the entry of the
+        real table: the yardstick of its rounding error, however much cancels.
+        """
+        require_count_form(model)
+        parameters = {
+            name: parameter.detach().cpu().to(dtype).abs().unsqueeze(0)
+            for name, parameter in model.named_parameters()
+        }
+        return cls.from_parameters(parameters, float(model.blocks[0].attn.attn_scale))
 
     def attention(
         self, multiplicity: Float[Tensor, "*model sample query key"], place: Place

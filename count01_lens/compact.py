@@ -25,19 +25,23 @@ SCORES_HOOK = "blocks.0.attn.hook_attn_scores"
 POSITION: dict[At, int] = {"=": 4, "answer": 5}
 
 
-def compact_tokens(counts: Int[Tensor, "sample 3"]) -> Int[Tensor, "sample position=6"]:
-    """Write every sentence as `[BOS] 0 1 2 = a`, with the right answer `a`."""
+def compact_tokens(data: Any) -> Int[Tensor, "sample position=6"]:
+    """Write every sentence as `[BOS] 0 1 2 = a`, with the right answer `a`.
+
+    Args:
+        data: a split, or counts [sample, 3].
+    """
+    counts = as_counts(data)
     tokens = torch.arange(len(POSITION) + 4).repeat(len(counts), 1)
     tokens[:, POSITION["answer"]] = torch.where(labels_of(counts), Token.FOUR, Token.FIVE)
     return tokens
 
 
-def compact_hooks(
-    counts: Int[Tensor, "sample 3"],
-) -> list[tuple[str, Callable[..., Tensor]]]:
-    """Make the `fwd_hooks` that add `log n` to the attention scores of `compact_tokens(counts)`."""
+def compact_hooks(data: Any) -> list[tuple[str, Callable[..., Tensor]]]:
+    """Make the `fwd_hooks` that add `log n` to the attention scores of `compact_tokens(data)`."""
+    counts = as_counts(data)
     multiplicity = torch.ones(len(counts), 6, dtype=torch.long)
-    multiplicity[:, 1:4] = as_counts(counts)
+    multiplicity[:, 1:4] = counts
     log_n = multiplicity.double().log()
 
     def add_log_multiplicity(
@@ -45,14 +49,10 @@ def compact_hooks(
     ) -> Float[Tensor, "sample head query key"]:
         if scores.shape[0] != len(log_n) or scores.shape[-1] != log_n.shape[-1]:
             raise ValueError(
-                f"compact_hooks: expected the tokens compact_tokens(counts) of the same "
+                f"compact_hooks: expected the tokens compact_tokens(data) of the same "
                 f"{len(log_n)} sentences, got scores of shape {list(scores.shape)}"
             )
-        added = scores + log_n[:, None, None, :].to(scores)
-        # In the rows of absent tokens nothing may be left to attend to, and softmax of nothing
-        # is NaN. Nobody reads these rows; the gradient must not meet the NaN either.
-        nothing = (added == -torch.inf).all(dim=-1, keepdim=True)
-        return torch.where(nothing, torch.zeros_like(added), added)
+        return scores + log_n[:, None, None, :].to(scores)
 
     return [(SCORES_HOOK, add_log_multiplicity)]
 
@@ -127,7 +127,12 @@ def _reasons_against(model: "transformer_lens.HookedTransformer") -> Iterator[st
     for option in ("attn_scores_soft_cap", "output_logits_soft_cap"):
         if getattr(cfg, option, -1.0) > 0:
             yield f"it has a soft cap ({option})"
-    hooked = [name for name, point in model.hook_dict.items() if point.fwd_hooks or point.bwd_hooks]
+    # TransformerLens attaches its hooks to modules as plain torch hooks, so this finds both kinds.
+    hooked = [
+        name or "the model"
+        for name, module in model.named_modules()
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    ]
     if hooked:
         yield f"hooks are attached to it (at {', '.join(hooked)}), which counts would bypass"
 

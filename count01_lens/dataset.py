@@ -40,7 +40,7 @@ class SplitSpec:
     twos: tuple[int, int]
 
     def __post_init__(self) -> None:
-        check_int("size", self.size, at_least=1)
+        object.__setattr__(self, "size", check_int("size", self.size, at_least=1))
         for name in ("zeros_and_ones", "twos"):
             interval = getattr(self, name)
             if not (
@@ -78,8 +78,9 @@ class Split:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", as_counts(self.counts))
-        check_seed(self.seed)
+        # A copy: a tensor that the user changes later must not change the split.
+        object.__setattr__(self, "counts", as_counts(self.counts).clone())
+        object.__setattr__(self, "seed", check_seed(self.seed))
 
     @property
     def labels(self) -> Bool[Tensor, " sample"]:
@@ -111,6 +112,11 @@ class Splits:
     validation: Split
     test: Split
 
+    def __post_init__(self) -> None:
+        for name in ("train", "validation", "test"):
+            if not isinstance(getattr(self, name), Split):
+                raise TypeError(f"{name}: expected a Split, got {getattr(self, name)!r}")
+
 
 def make_splits(
     seed: int = 0,
@@ -126,7 +132,7 @@ def make_splits(
         train: what the training split is drawn from; likewise the other two. The defaults are
             the paper's.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     specs = {"train": train, "validation": validation, "test": test}
     for name, spec in specs.items():
         if not isinstance(spec, SplitSpec):

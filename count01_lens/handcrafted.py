@@ -15,7 +15,7 @@ from torch import Tensor
 
 from count01_lens.language import Token
 from count01_lens.model import D_VOCAB, ModelConfig, Raw, hooked_transformer
-from count01_lens.validation import check_int, check_number
+from count01_lens.validation import check_bool, check_dtype, check_int, check_number
 
 if TYPE_CHECKING:
     import transformer_lens
@@ -49,8 +49,8 @@ def minimal_model(
 
 def minimal_raw(n: float, epsilon: float, skip: bool) -> tuple[Raw, ModelConfig]:
     """Write down the raw parameters of the minimal solution, in float64."""
-    check_number("n", n, above=0)
-    check_number("epsilon", epsilon, above=0)
+    _check_minimal(n, epsilon)
+    check_bool("skip", skip)
     config = ModelConfig(
         d_embed=1,
         n_heads=1,
@@ -78,6 +78,7 @@ def ensemble_model(
 ) -> "transformer_lens.HookedTransformer":
     """Build copies of the minimal head without skip whose shares of the logits are averaged."""
     check_int("n_heads", n_heads, at_least=1)
+    _check_minimal(n, epsilon)
     config = ModelConfig(d_embed=1, n_heads=n_heads, d_head=1, layer_norm=False)
     weight, bias = _minimal_output_layer(n, epsilon, skip=False)
     raw = {
@@ -133,6 +134,13 @@ def cooperative_model(
     return _export(raw, config, dtype)
 
 
+def _check_minimal(n: float, epsilon: float) -> None:
+    check_number("n", n, above=0)
+    check_number("epsilon", epsilon, above=0)
+    if n > 1000:
+        raise ValueError(f"n: expected at most 1000 (scores reach n⁴), got {n!r}")
+
+
 def _minimal_attention(n: float) -> Raw:
     embedding = torch.tensor([0.0, n, n + 1, 0.0, 1.0, n**2, n**2, 0.0], dtype=torch.float64)
     identity = torch.ones(1, 1, 1, dtype=torch.float64)
@@ -158,4 +166,5 @@ def _minimal_output_layer(
 def _export(
     raw: Raw, config: ModelConfig, dtype: torch.dtype
 ) -> "transformer_lens.HookedTransformer":
+    check_dtype(dtype)
     return hooked_transformer({name: value.to(dtype) for name, value in raw.items()}, config)

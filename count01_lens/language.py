@@ -4,10 +4,11 @@ Definition 3.1 of the paper. Choosing between '4' and '5' is the *semantic* task
 writing '[EOS]' after it the *syntactic* one. Ties are answered by '5'.
 """
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
+from typing import Any, Literal
 
 Answer = Literal["4", "5"]
 
@@ -53,6 +54,9 @@ class MalformedSentenceError(SentenceError):
             + _pointer(text, position)
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.text, self.position, self.expected)
+
 
 class WrongAnswerError(SentenceError):
     """A text fits the grammar, but its answer does not fit its counts."""
@@ -66,6 +70,9 @@ class WrongAnswerError(SentenceError):
             f"'{right_answer(n0, n1)}' ({n1} ones, {n0} zeros: {comparison}), "
             f"got '{sentence.answer}' in {_shorten(str(sentence))!r}"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.sentence,)
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,15 @@ class Sentence:
     body: tuple[Token, ...]
     answer: Answer | None = None
     ended: bool = False
+
+    def __post_init__(self) -> None:
+        if not all(token in COUNTED for token in self.body) or isinstance(self.body, str):
+            raise ValueError(f"body: expected tokens '0', '1' and '2', got {self.body!r}")
+        if self.answer not in ("4", "5", None) or (self.ended and self.answer is None):
+            raise ValueError(
+                f"answer: expected '4', '5' or, where '[EOS]' is not written, None; "
+                f"got {self.answer!r}"
+            )
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -110,6 +126,9 @@ class Sentence:
 
 def right_answer(n0: int, n1: int) -> Answer:
     """Return '4' if there are more 1s than 0s, else '5'."""
+    for name, count in (("n0", n0), ("n1", n1)):
+        if not isinstance(count, int) or count < 0:
+            raise ValueError(f"{name}: expected a whole number of at least 0, got {count!r}")
     return "4" if n1 > n0 else "5"
 
 
@@ -180,11 +199,18 @@ def decode(tokens: Iterable[int]) -> str:
     >>> decode([0, 1, 2, 4, 6, 7])
     '[BOS]01=5[EOS]'
     """
-    ids = [int(token) for token in tokens]
-    for position, token in enumerate(ids):
-        if not 0 <= token < len(TOKENS):
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        raise TypeError(f"tokens: expected token ids such as [0, 1, 4], got {tokens!r}")
+    ids = []
+    for position, token in enumerate(tokens):
+        try:
+            ids.append(operator.index(token))
+        except TypeError as error:
+            message = f"token {token!r} at position {position}: expected a whole number"
+            raise TypeError(message) from error
+        if not 0 <= ids[-1] < len(TOKENS):
             raise ValueError(
-                f"token {token} at position {position} is not in the vocabulary: "
+                f"token {ids[-1]} at position {position} is not in the vocabulary: "
                 f"expected 0 to {len(TOKENS) - 1}"
             )
     return "".join(TOKENS[token] for token in ids)

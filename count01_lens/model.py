@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from count01_lens.language import TOKENS
-from count01_lens.validation import check_choice, check_int, check_seed
+from count01_lens.validation import check_bool, check_choice, check_dtype, check_int, check_seed
 
 if TYPE_CHECKING:
     import transformer_lens
@@ -47,7 +47,8 @@ class ModelConfig:
         output: "fused": the output layer reads the head outputs directly, no skip connection
             reaches the logits (the paper's analysis). "residual": a projection P, the skip
             connection and an unembedding.
-        layer_norm: normalise embeddings before attention reads them.
+        layer_norm: normalise embeddings before attention reads them. With d_embed=1 this makes
+            all tokens alike: leave it out there, as the paper does.
         qkv_bias: give queries, keys and values a bias.
         scale_scores: divide attention scores by √d_head; the paper writes them without.
         init: "pytorch": embeddings N(0, 1), linear layers uniform in ±1/√fan_in.
@@ -67,7 +68,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("d_embed", "n_heads", "n_ctx"):
-            check_int(name, getattr(self, name), at_least=1)
+            object.__setattr__(self, name, check_int(name, getattr(self, name), at_least=1))
         given: int | None = self.d_head
         if given is None:
             if self.d_embed < self.n_heads:
@@ -77,12 +78,11 @@ class ModelConfig:
                     "give d_head, for example d_head=1"
                 )
             object.__setattr__(self, "d_head", self.d_embed // self.n_heads)
-        check_int("d_head", self.d_head, at_least=1)
+        object.__setattr__(self, "d_head", check_int("d_head", self.d_head, at_least=1))
         check_choice("output", self.output, ("fused", "residual"))
         check_choice("init", self.init, ("pytorch", "transformer_lens"))
         for name in ("layer_norm", "qkv_bias", "scale_scores"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name}: expected True or False, got {getattr(self, name)!r}")
+            check_bool(name, getattr(self, name))
 
     @property
     def n_lanes(self) -> int:
@@ -207,8 +207,7 @@ def build_model(
     config = ModelConfig() if config is None else config
     if not isinstance(config, ModelConfig):
         raise TypeError(f"config: expected a ModelConfig, got {config!r}")
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype: expected torch.float32 or torch.float64, got {dtype!r}")
+    check_dtype(dtype)
     return hooked_transformer(initial_raw(config, seed, dtype), config)
 
 

@@ -53,7 +53,9 @@ class Progress:
                 f"loss {loss:.4f}, validation accuracy {accuracy:.4f}", refresh=False
             )
             self._bar.update()
-        elif self.show_lines and (self.done % max(1, self.total // 10) == 0):
+        elif self.show_lines and (
+            self.done % max(1, self.total // 10) == 0 or self.done == self.total
+        ):
             print(
                 f"epoch {self.done}/{self.total}  {self.models}  loss {loss:.4f}  "
                 f"validation accuracy {accuracy:.4f}",

@@ -47,16 +47,18 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.model, ModelConfig):
             raise TypeError(f"model: expected a ModelConfig, got {self.model!r}")
-        check_int("epochs", self.epochs, at_least=1)
-        check_int("batch_size", self.batch_size, at_least=1)
-        check_number("learning_rate", self.learning_rate, above=0)
+        rate = check_number("learning_rate", self.learning_rate, above=0)
+        checked: dict[str, int | float] = {"learning_rate": rate}
+        for name in ("epochs", "batch_size"):
+            checked[name] = check_int(name, getattr(self, name), at_least=1)
+        for name in ("weight_decay", "eos_weight", "dropout"):
+            checked[name] = check_number(name, getattr(self, name))
+        checked["data_seed"] = check_seed(self.data_seed)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
         check_choice("decay", self.decay, ("linear", "none"))
-        check_number("weight_decay", self.weight_decay)
-        check_number("eos_weight", self.eos_weight)
-        check_number("dropout", self.dropout)
         if self.dropout >= 1:
             raise ValueError(f"dropout: expected a share below 1, got {self.dropout!r}")
-        check_seed(self.data_seed)
         check_choice("precision", self.precision, ("float32", "float64"))
 
     @property
@@ -82,6 +84,8 @@ def check_stackable(configs: Sequence[TrainConfig]) -> None:
     for config in configs:
         if not isinstance(config, TrainConfig):
             raise TypeError(f"config: expected a TrainConfig, got {config!r}")
+    if len(set(configs)) < len(configs):
+        raise ValueError(f"config: expected each one once, got {list(configs)}")
     free = {"learning_rate", "weight_decay", "eos_weight"}
     first = _without(configs[0], free)
     for config in configs:

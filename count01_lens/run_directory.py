@@ -25,6 +25,7 @@ from count01_lens.recipe import TrainConfig
 from count01_lens.stack import AdamW, Rows
 from count01_lens.storage import (
     DamagedFileError,
+    is_temporary,
     json_bytes,
     load_tensors,
     locked,
@@ -123,25 +124,39 @@ class RunDirectory:
 
     def __init__(self, path: Path, identity: RunIdentity):
         self.path, self.identity = path, identity
+        self._warned = False
 
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Make or check the directory, and keep other processes out of it."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RunDirectoryError(f"{self.path}: expected a directory, got a file")
-        if not self._run_file.exists() and self.path.is_dir():
-            foreign = {entry.name for entry in self.path.iterdir()} - {".lock", "snapshots"}
-            if any(not name.startswith(".tmp-") for name in foreign):
-                raise RunDirectoryError(
-                    f"{self.path}: expected an empty directory or a training run, got "
-                    f"{', '.join(sorted(foreign)[:5])}; choose another directory"
-                )
+        self._check()  # before anything is touched
         self._snapshot_directory.mkdir(parents=True, exist_ok=True)
         with locked(self.path):
+            self._check()  # once more, now that nobody else can write it
             remove_temporary_files(self.path)
             remove_temporary_files(self._snapshot_directory)
-            self._check_or_write_identity()
+            if not self._run_file.exists():
+                content = {**self._expected, "versions": library_versions()}
+                write_atomically(self._run_file, json_bytes(content))
             yield
+
+    def _check(self) -> None:
+        """Raise if the directory holds anything but this run; touch nothing."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunDirectoryError(f"{self.path}: expected a directory, got a file")
+        if self._run_file.exists():
+            self._check_identity()
+        elif self.path.is_dir():
+            foreign = sorted(
+                entry.name
+                for entry in self.path.iterdir()
+                if entry.name not in (".lock", "snapshots") and not is_temporary(entry)
+            )
+            if foreign:
+                raise RunDirectoryError(
+                    f"{self.path}: expected an empty directory or a training run, got "
+                    f"{', '.join(foreign[:5])}; choose another directory"
+                )
 
     def load_state(self) -> TrainState | None:
         """Read the state after the last complete epoch."""
@@ -178,26 +193,29 @@ class RunDirectory:
         """Return a mapping that reads a snapshot when it is asked for."""
         return _StoredSnapshots({step: self._snapshot_file(step) for step in steps})
 
-    def _check_or_write_identity(self) -> None:
-        expected = json.loads(json_bytes({"format": FORMAT, **self.identity.description}))
-        if not self._run_file.exists():
-            content = {**expected, "versions": library_versions()}
-            write_atomically(self._run_file, json_bytes(content))
-            return
+    @cached_property
+    def _expected(self) -> dict[str, Any]:
+        description: dict[str, Any] = json.loads(json_bytes(self.identity.description))
+        return {"format": FORMAT, **description}
+
+    def _check_identity(self) -> None:
+        expected = self._expected
         try:
             found = json.loads(self._run_file.read_bytes())
-            versions = found.pop("versions")
-        except (ValueError, KeyError, AttributeError) as error:
-            raise RunDirectoryError(f"{self._run_file}: cannot be read ({error})") from error
-        different = [
-            key for key in expected if found.get(key) != json.loads(json_bytes(expected[key]))
-        ]
+            versions = found["versions"]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise RunDirectoryError(
+                f"{self._run_file}: expected the file of a training run, which this is not "
+                f"({error}); choose another directory"
+            ) from error
+        different = [key for key in expected if found.get(key) != expected[key]]
         if different:
             raise RunDirectoryError(
                 f"{self.path}: holds another run (its {', '.join(different)} differ); "
                 "choose another directory, or delete this one"
             )
-        if versions != library_versions():
+        if versions != library_versions() and not self._warned:
+            self._warned = True
             warnings.warn(
                 f"{self.path}: was begun with other library versions ({versions}); the rest of "
                 "the run may differ in rounding",
@@ -225,7 +243,10 @@ class _StoredSnapshots(Mapping[int, Rows]):
         self._files = files
 
     def __getitem__(self, step: int) -> Rows:
-        return load_tensors(self._files[step])["rows"]
+        try:
+            return load_tensors(self._files[step])["rows"]
+        except DamagedFileError as error:
+            raise RunDirectoryError(f"{error}; delete the directory to train again") from error
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._files)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ try:
 except ImportError:  # Windows: no lock between processes there
     fcntl = None
 
-_TEMPORARY = ".tmp-"
+_TEMPORARY = ".count01-tmp-"
 
 
 class DamagedFileError(ValueError):
@@ -60,10 +61,16 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_temporary(path: Path) -> bool:
+    """Whether a file is what a killed process left of `write_atomically`."""
+    return re.fullmatch(rf"{re.escape(_TEMPORARY)}[0-9a-f]{{16}}-.+", path.name) is not None
+
+
 def remove_temporary_files(directory: Path) -> None:
     """Delete what a killed process left of `write_atomically`."""
-    for leftover in directory.glob(f"{_TEMPORARY}*"):
-        leftover.unlink(missing_ok=True)
+    for path in directory.iterdir():
+        if is_temporary(path) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def sha256(data: bytes) -> str:

@@ -27,7 +27,7 @@ _DROPOUT_STREAM = 21
 
 
 class TrainingDivergedError(RuntimeError):
-    """The loss of a model became NaN or infinite."""
+    """The loss or the parameters of a model became NaN or infinite."""
 
 
 def next_token_loss(
@@ -107,11 +107,12 @@ class Trainer:
 
     def run(self, state: TrainState, bar: Progress) -> None:
         """Train until the last epoch, saving after each."""
-        with one_thread(), torch.enable_grad():
+        with one_thread():
             if state.epoch == 0:
                 self._record(state, torch.full((len(self.seeds),), torch.nan))
             while state.epoch < self.shared.epochs:
                 self._run_epoch(state)
+                self._check_finite(state.rows.sum(dim=1), state.optimiser.steps)
                 self.store.save_state(state)
                 bar.advance(state.history[-1])
 
@@ -206,12 +207,12 @@ class Trainer:
         masks = torch.from_numpy(np.stack(kept)).to(self.shared.dtype)
         return masks / (1 - self.shared.dropout)
 
-    def _check_finite(self, loss: Float[Tensor, " model"], step: int) -> None:
-        finite = torch.isfinite(loss.detach())
+    def _check_finite(self, per_model: Float[Tensor, " model"], step: int) -> None:
+        finite = torch.isfinite(per_model.detach())
         if not bool(finite.all()):
             failed = [self.seeds[index] for index in torch.nonzero(~finite).flatten().tolist()]
             raise TrainingDivergedError(
-                f"the loss became NaN or infinite at step {step} for seed(s) {failed}; "
+                f"training diverged at step {step} for seed(s) {failed}: NaN or infinite values; "
                 "lower the learning rate or use precision='float64'"
             )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
+import torch
 
 from count01_lens.checkpoints import save_checkpoint
 from count01_lens.closed_form import CountForm
@@ -22,13 +23,13 @@ from count01_lens.recipe import TrainConfig, check_stackable
 from count01_lens.run_directory import MemoryStore, RunDirectory, RunIdentity, Store
 from count01_lens.stack import Rows, count_form_of, raw_of
 from count01_lens.trainer import Trainer, steps_per_epoch
-from count01_lens.validation import check_int, check_seed
+from count01_lens.validation import check_int, check_ints
 
 if TYPE_CHECKING:
     import transformer_lens
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TrainResult:
     """What training gives.
 
@@ -56,8 +57,9 @@ class TrainResult:
     @property
     def snapshot_epochs(self) -> list[int]:
         """The epochs after which parameters were kept; 0 is the initialisation."""
-        by_step = self.history.drop_duplicates("step").set_index("step")["epoch"]
-        return sorted({int(by_step[step]) for step in self.snapshots})
+        first_steps = self.history.groupby("epoch")["step"].min()
+        pairs = zip(first_steps.index.tolist(), first_steps.tolist(), strict=True)
+        return [epoch for epoch, step in pairs if step in self.snapshots]
 
     def at(
         self, model: int, *, epoch: int | None = None, step: int | None = None
@@ -142,7 +144,7 @@ def train(
     snapshot_steps = _snapshot_steps(configs[0], splits, snapshot_epochs, first_epoch_steps)
     identity = RunIdentity(configs, model_seeds, splits, snapshot_steps)
     store: Store = MemoryStore() if directory is None else RunDirectory(Path(directory), identity)
-    with store.opened():
+    with store.opened(), torch.inference_mode(False), torch.enable_grad():
         trainer = Trainer(configs, model_seeds, splits, snapshot_steps, store)
         state = store.load_state() or trainer.initial_state()
         if state.epoch < configs[0].epochs:
@@ -163,20 +165,18 @@ def _stack_of(
     """Pair every config with every seed."""
     if config is None or isinstance(config, TrainConfig):
         config = (config or TrainConfig(),)
+    if isinstance(config, str) or not isinstance(config, Iterable):
+        raise TypeError(f"config: expected a TrainConfig or several, got {config!r}")
     configs = tuple(config)
-    if isinstance(seeds, int):
-        raise TypeError(f"seeds: expected a list such as [{seeds}], got the number {seeds}")
-    seeds = tuple(seeds)
-    for seed in seeds:
-        check_seed(seed)
+    seeds = check_ints("seeds", seeds, at_least=0)
     if not configs or not seeds:
         raise ValueError(
             f"expected at least one config and one seed, got {len(configs)} and {len(seeds)}"
         )
     if len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds: expected each one once, got {list(seeds)}")
+        raise ValueError(f"seeds: expected each one once, got {seeds}")
     check_stackable(configs)
-    pairs = [(config, int(seed)) for config in configs for seed in seeds]
+    pairs = [(config, seed) for config in configs for seed in seeds]
     return tuple(config for config, _ in pairs), tuple(seed for _, seed in pairs)
 
 
@@ -188,18 +188,17 @@ def _snapshot_steps(
 ) -> tuple[int, ...]:
     """Turn the epochs and steps that a user asks for into steps; the last is always kept."""
     per_epoch = steps_per_epoch(config, splits)
-    epochs = range(config.epochs + 1) if snapshot_epochs is None else list(snapshot_epochs)
-    early = list(first_epoch_steps)
+    epochs = range(config.epochs + 1) if snapshot_epochs is None else snapshot_epochs
+    epochs = check_ints("snapshot_epochs", epochs, at_least=0)
+    early = check_ints("first_epoch_steps", first_epoch_steps, at_least=0)
     for name, values, largest in (
         ("snapshot_epochs", epochs, config.epochs),
         ("first_epoch_steps", early, per_epoch),
     ):
-        for value in values:
-            check_int(name, value, at_least=0)
-            if value > largest:
-                raise ValueError(f"{name}: expected numbers up to {largest}, got {value}")
+        if max(values, default=0) > largest:
+            raise ValueError(f"{name}: expected numbers up to {largest}, got {max(values)}")
     last = config.epochs * per_epoch
-    return tuple(sorted({*(int(epoch) * per_epoch for epoch in epochs), *map(int, early), last}))
+    return tuple(sorted({*(epoch * per_epoch for epoch in epochs), *early, last}))
 
 
 def _history_frame(rows: Sequence[Mapping[str, list[float]]], seeds: Sequence[int]) -> pd.DataFrame:

@@ -1,8 +1,13 @@
-"""Checks of arguments that several modules share; each error says expected, got, remedy."""
+"""Checks of arguments that several modules share; each error says expected, got, remedy.
 
+Numbers come back as plain Python ones: NumPy's are welcome as input, but JSON has none.
+"""
+
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import torch
 
 
 def is_int(value: Any) -> bool:
@@ -10,27 +15,49 @@ def is_int(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def check_int(name: str, value: Any, *, at_least: int) -> None:
+def check_int(name: str, value: Any, *, at_least: int) -> int:
     """Raise unless a value is a whole number of at least `at_least`."""
     if not is_int(value) or value < at_least:
         raise ValueError(f"{name}: expected a whole number of at least {at_least}, got {value!r}")
+    return int(value)
 
 
-def check_seed(seed: Any) -> None:
+def check_seed(seed: Any) -> int:
     """Raise unless a seed is a whole number of at least 0."""
-    check_int("seed", seed, at_least=0)
+    return check_int("seed", seed, at_least=0)
+
+
+def check_ints(name: str, values: Any, *, at_least: int) -> list[int]:
+    """Raise unless values are several whole numbers of at least `at_least`."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise TypeError(f"{name}: expected several whole numbers such as [0, 1], got {values!r}")
+    return [check_int(name, value, at_least=at_least) for value in values]
+
+
+def check_number(name: str, value: Any, *, above: float | None = None) -> float:
+    """Raise unless a value is a finite number, at least 0, or above a bound where one is given."""
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    is_number = is_number and not isinstance(value, bool) and bool(np.isfinite(value))
+    if not is_number or (value < 0 if above is None else value <= above):
+        bound = "at least 0" if above is None else f"above {above:g}"
+        raise ValueError(f"{name}: expected a finite number {bound}, got {value!r}")
+    return float(value)
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raise unless a value is one of the choices."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         expected = " or ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name}: expected {expected}, got {value!r}")
 
 
-def check_number(name: str, value: Any, *, above: float | None = None) -> None:
-    """Raise unless a value is a finite number, at least 0, or above a bound where one is given."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not is_number or not np.isfinite(value) or (value < 0 if above is None else value <= above):
-        bound = "at least 0" if above is None else f"above {above:g}"
-        raise ValueError(f"{name}: expected a finite number {bound}, got {value!r}")
+def check_bool(name: str, value: Any) -> None:
+    """Raise unless a value is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}: expected True or False, got {value!r}")
+
+
+def check_dtype(dtype: Any) -> None:
+    """Raise unless a dtype is one that models are run in."""
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype: expected torch.float32 or torch.float64, got {dtype!r}")

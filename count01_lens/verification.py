@@ -6,7 +6,7 @@ of '0's after the other, so that memory stays small however large the domain is.
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from count01_lens.decisions import eos_margin, four_margin, says_answer
 from count01_lens.language import Token, right_answer
 from count01_lens.progress import track
 from count01_lens.threads import one_thread
-from count01_lens.validation import check_int
+from count01_lens.validation import check_dtype, check_int
 
 if TYPE_CHECKING:
     import transformer_lens
@@ -30,7 +30,7 @@ LARGEST_SIZE = 2000
 _CHUNK = 8192  # sentences at a time: what fits the processor's cache is fastest
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Verification:
     """What a model does on all sentences with at most `up_to` '0's, '1's and '2's each.
 
@@ -39,15 +39,16 @@ class Verification:
 
     Attributes:
         up_to: the size.
-        dtype: what was computed in; weights of lower precision are taken as they are.
+        dtype: what was computed in. float64 on a float32 model takes its weights as they are.
         n_sentences: (up_to + 1)³.
         n_ties: sentences with as many '0's as '1's; their right answer is '5'.
         n_errors: sentences answered wrongly.
         n_tie_errors: those of them that are ties.
         n_eos_errors: sentences that are not ended.
         n_other_tokens: sentences in which another token than '4' and '5' leads at '='.
-        n_below_rounding: answers whose margin is smaller than its rounding error may be where
-            the model runs in its own precision: running it another way may turn them round.
+        n_below_rounding: answers whose margin is smaller than an estimate, on the safe side, of
+            its rounding error in the coarser of this and the model's own precision. Running the
+            model another way may turn them round; all others stay.
         smallest_margin: the smallest distance between the logits of '4' and '5'.
         frontier: the largest size up to which there is no wrong answer; -1 if there is none.
         non_tie_frontier: the same, ties left aside.
@@ -96,10 +97,12 @@ class Verification:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in ("accuracy", "tie_accuracy", "non_tie_accuracy", "eos_accuracy"):
             values[name] = getattr(self, name)
-        return {
-            name: value.tolist() if isinstance(value, Tensor) else value
-            for name, value in values.items()
-        }
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                values[name] = value.tolist()
+            elif isinstance(value, float) and not math.isfinite(value):
+                values[name] = None  # JSON has no NaN
+        return values
 
     def __repr__(self) -> str:
         ends = f"{_percent(self.eos_accuracy)}  ({self.n_eos_errors:,} not ended)"
@@ -131,7 +134,6 @@ class Verification:
         )
 
 
-@torch.no_grad()
 def verify(
     model: "transformer_lens.HookedTransformer",
     up_to: int = 200,
@@ -153,59 +155,69 @@ def verify(
     check_int("keep", keep, at_least=0)
     if up_to > LARGEST_SIZE:
         raise ValueError(f"up_to: expected at most {LARGEST_SIZE}, got {up_to}")
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype: expected torch.float32 or torch.float64, got {dtype!r}")
+    check_dtype(dtype)
     require_count_form(model)
     form = CountForm.from_models([model], dtype=dtype)
     if not all(bool(torch.isfinite(table).all()) for table in vars(form).values()):
         raise ValueError("model: expected finite weights, got NaN or infinite ones")
-    errors = _RoundingErrors(form, model.W_E.dtype)
-    tally = _Tally(up_to, keep)
-    with one_thread():
-        for slab in track(_slabs(up_to), up_to + 1, "verifying", progress):
-            for counts in torch.split(slab, _CHUNK):
-                at_equals = form.logits(multiplicities(counts, "=", dtype), "=")[0]
-                at_answer = form.logits(multiplicities(counts, "answer", dtype), "answer")[0]
-                tally.add(counts, at_equals, at_answer)
-                tally.n_below_rounding += errors.count_unsafe(counts, four_margin(at_equals))
-    return tally.result(str(dtype).removeprefix("torch."))
+    coarser = max(dtype, model.W_E.dtype, key=lambda precision: torch.finfo(precision).eps)
+    errors = _RoundingErrors(form, CountForm.magnitudes(model, dtype), coarser)
+
+    @torch.no_grad()  # grad mode belongs to a thread
+    def run(n0: int) -> _Tally:
+        tally = _Tally(up_to, keep)
+        for counts in torch.split(_sentences_with(n0, up_to), _CHUNK):
+            at_equals = form.logits(multiplicities(counts, "=", dtype), "=")[0]
+            at_answer = form.logits(multiplicities(counts, "answer", dtype), "answer")[0]
+            tally.add(counts, at_equals, at_answer)
+            tally.n_below_rounding += errors.count_unsafe(counts, four_margin(at_equals))
+        return tally
+
+    # One torch thread each for as many workers as torch would use threads.
+    total, workers = _Tally(up_to, keep), torch.get_num_threads()
+    with one_thread(), ThreadPoolExecutor(workers) as pool:
+        for tally in track(pool.map(run, range(up_to + 1)), up_to + 1, "verifying", progress):
+            total.merge(tally)
+    return total.result(str(dtype).removeprefix("torch."))
 
 
-def _slabs(up_to: int) -> Iterator[Int[Tensor, "sample 3"]]:
-    """Yield all sentences, one number of '0's at a time."""
+def _sentences_with(n0: int, up_to: int) -> Int[Tensor, "sample 3"]:
+    """All sentences with one number of '0's."""
     sizes = torch.arange(up_to + 1)
-    for n0 in range(up_to + 1):
-        yield torch.cartesian_prod(torch.tensor([n0]), sizes, sizes)
+    return torch.cartesian_prod(torch.tensor([n0]), sizes, sizes)
 
 
 class _RoundingErrors:
-    """Bounds the error of the margin between '4' and '5' where it is computed in some precision.
+    """Estimates the error of the margin between '4' and '5' where it is computed in some precision.
 
-    A score S is off by up to eps·|S|, and the attention that it gives by that factor. To first
-    order the margin is then off by no more than a few times
+    Every sum of products is off by about eps times the sum of their absolute values. For a score
+    that is `eps·|S|_t`, and the attention that it gives is off by that factor; for what attending
+    to token t alone would contribute to the two logits it is `eps·|m|_t`. To first order the margin
+    is then off by no more than a few times
 
-        eps · Σ_heads Σ_t a_t (1 + |S_t|) (|m_t| + |share|),    share = Σ_t a_t m_t,
+        eps · Σ_heads Σ_t a_t [ |m|_t + (1 + |S|_t) (|m_t| + |share|) ],    share = Σ_t a_t m_t,
 
-    with a_t the attention to token t and m_t what attending to t alone would contribute. These
-    are sums over attention like a head's output, so the closed form computes them.
+    with a_t the attention to token t and m_t its contribution to the margin. These are sums over
+    attention like a head's output, so the closed form computes them.
     """
 
-    def __init__(self, form: CountForm, dtype: torch.dtype):
+    def __init__(self, form: CountForm, magnitudes: CountForm, dtype: torch.dtype):
         self.unit = 4 * torch.finfo(dtype).eps
-        self.bias = float(form.logit_bias[:, Token.EQUALS].abs().max())
+        self.bias = float(_sum_of_both(magnitudes.logit_bias)[:, Token.EQUALS].max())
         alone = four_margin(form.values @ form.logit_weights)
-        factor = 1 + form.scores[:, :, Token.EQUALS].abs()
-        tables = torch.stack([alone, factor, factor * alone.abs()], dim=-1)
+        both = _sum_of_both(magnitudes.values @ magnitudes.logit_weights)
+        factor = 1 + magnitudes.scores[:, :, Token.EQUALS]
+        tables = torch.stack([alone, factor, both + factor * alone.abs()], dim=-1)
         no_logits = form.logit_weights.new_zeros(1, tables.shape[1], 3, len(Token))
         self.form = dataclasses.replace(form, values=tables, logit_weights=no_logits)
         seen = slice(Token.BOS, Token.FOUR)
-        per_head = factor[..., seen].amax(dim=-1) * alone[..., seen].abs().amax(dim=-1)
-        self.largest = self.unit * (2 * float(per_head.sum()) + self.bias)
+        largest = (both + 2 * factor.amax(dim=-1, keepdim=True) * alone.abs())[..., seen]
+        self.largest = self.unit * (float(largest.amax(dim=-1).sum()) + self.bias)
 
     def count_unsafe(
         self, counts: Int[Tensor, "sample 3"], margin: Float[Tensor, " sample"]
     ) -> int:
-        """Count the sentences whose margin is below the bound on its error."""
+        """Count the sentences whose margin is below the estimate of its error."""
         close = margin.abs() < self.largest
         if not bool(close.any()):
             return 0
@@ -213,6 +225,10 @@ class _RoundingErrors:
         share, factor, weighted = self.form.head_outputs(at_equals, "=")[0].unbind(-1)
         errors = self.unit * ((weighted + factor * share.abs()).sum(dim=-1) + self.bias)
         return int((margin[close].abs() < errors).sum())
+
+
+def _sum_of_both(logits: Float[Tensor, "*batch 8"]) -> Float[Tensor, "*batch"]:
+    return logits[..., Token.FOUR] + logits[..., Token.FIVE]
 
 
 @dataclass
@@ -258,6 +274,18 @@ class _Tally:
         )
         self.counterexamples = self._smallest(self.counterexamples, counts[wrong])
         self.eos_counterexamples = self._smallest(self.eos_counterexamples, counts[not_ended])
+
+    def merge(self, other: "_Tally") -> None:
+        """Add what was counted elsewhere."""
+        for name in vars(self):
+            if name.startswith("n_"):
+                setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("frontier", "non_tie_frontier", "smallest_margin"):
+            setattr(self, name, min(getattr(self, name), getattr(other, name)))
+        self.counterexamples = self._smallest(self.counterexamples, other.counterexamples)
+        self.eos_counterexamples = self._smallest(
+            self.eos_counterexamples, other.eos_counterexamples
+        )
 
     def result(self, dtype: str) -> Verification:
         """Put the tally in its final form."""

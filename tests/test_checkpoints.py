@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import pickle
@@ -137,7 +138,7 @@ def test_a_crash_at_any_point_leaves_the_old_checkpoint_or_the_new_one(tmp_path,
         pass
 
     real = {name: getattr(os, name) for name in ("replace", "fsync", "open")}
-    old, new = build_model(SMALL, seed=1), build_model(SMALL, seed=2)
+    old, new, third = (build_model(SMALL, seed=seed) for seed in (1, 2, 3))
     seen = []
     for stop_at in range(1, 60):
         path = tmp_path / str(stop_at)
@@ -166,6 +167,14 @@ def test_a_crash_at_any_point_leaves_the_old_checkpoint_or_the_new_one(tmp_path,
             seen.append("old" if torch.equal(loaded, old.W_E) else "new")
             if seen[-1] == "new":
                 assert torch.equal(loaded, new.W_E)
+            # A second crash, in a save that finds what the first one left, does no harm either.
+            calls = max(0, stop_at - 4)
+            with monkeypatch.context() as patch, contextlib.suppress(Killed):
+                for name in real:
+                    patch.setattr(os, name, stopping(name))
+                patch.setattr(Path, "unlink", lambda *arguments, **options: None)
+                save_checkpoint(third, path)
+            assert any(torch.equal(load_checkpoint(path).W_E, m.W_E) for m in (old, new, third))
             # And the next save goes through.
             save_checkpoint(old, path)
             assert torch.equal(load_checkpoint(path).W_E, old.W_E)
@@ -323,7 +332,9 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path):
         save_checkpoint(model, tmp_path / "nan")
     with pytest.raises(ValueError, match="expected JSON values only"):
         save_checkpoint(build_model(SMALL), tmp_path / "info", info={"model": object()})
-    with pytest.raises(ValueError, match="expected dtype float32 or float64, got float16"):
+    with pytest.raises(
+        ValueError, match="expected weights of dtype float32 or float64, got float16"
+    ):
         save_checkpoint(build_model(SMALL).to(torch.float16), tmp_path / "half")
     with pytest.raises(TypeError, match="expected a HookedTransformer, got Linear"):
         save_checkpoint(torch.nn.Linear(2, 2), tmp_path / "linear")
@@ -338,3 +349,68 @@ def test_the_example_is_a_trained_model_that_counts():
     assert (model.cfg.n_heads, model.cfg.d_head) == (16, 2)
     info = checkpoint_info(Path(__file__).parent.parent / "count01_lens/data/example")["info"]
     assert info["training"]["epoch"] == 100
+
+
+@pytest.mark.parametrize("convert", ["double", "to"])
+def test_the_dtype_of_the_weights_counts_and_not_that_of_cfg(tmp_path, convert):
+    model = build_model(SMALL)
+    model = model.double() if convert == "double" else model.to(torch.float64)
+    save_checkpoint(model, tmp_path / "checkpoint")
+    again = load_checkpoint(tmp_path / "checkpoint")
+    assert again.W_E.dtype == again.cfg.dtype == torch.float64
+    assert torch.equal(again.W_E, model.W_E)
+
+
+def test_half_or_mixed_weights_leave_the_old_checkpoint(saved):
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    half, mixed = build_model(SMALL).half(), build_model(SMALL)
+    mixed.unembed.double()
+    for model in (half, mixed):
+        with pytest.raises(ValueError, match="expected weights of dtype float32 or float64, got"):
+            save_checkpoint(model, saved)
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+
+
+def test_the_default_dtype_of_torch_does_not_matter(saved, tmp_path):
+    torch.set_default_dtype(torch.float64)
+    try:
+        save_checkpoint(build_model(SMALL), tmp_path / "other")
+        assert load_checkpoint(saved).W_E.dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert load_checkpoint(tmp_path / "other").W_E.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": []},
+        {"positional_embedding_type": "x"},
+        {"positional_embedding_type": None},
+        {"clip_qkv": "x"},
+        {"attn_scores_soft_cap": "high"},
+        {"n_heads": None},
+    ],
+)
+def test_impossible_values_of_cfg_are_our_error(saved, changes):
+    change_config(saved, **changes)
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        load_checkpoint(saved)
+
+
+@pytest.mark.parametrize("value", [None, 3])
+def test_impossible_values_beside_cfg_are_our_error(saved, value):
+    config = json.loads((saved / CONFIG).read_text())
+    config["frozen_parameters"] = value
+    (saved / CONFIG).write_text(json.dumps(config))
+    reseal(saved)
+    with pytest.raises(CheckpointError, match="frozen_parameters: expected a list"):
+        load_checkpoint(saved)
+
+
+def test_odd_arguments(saved):
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_checkpoint("a\0b")
+    for info in ([1, 2], "abc"):
+        with pytest.raises(TypeError, match="info: expected a dict of JSON values"):
+            save_checkpoint(build_model(SMALL), saved, info=info)

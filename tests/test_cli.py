@@ -1,7 +1,9 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,26 @@ def test_seeds(text, seeds):
 def test_bad_seeds(text):
     with pytest.raises(ValueError, match="seeds: expected"):
         parse_seeds(text)
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    command = [str(PROGRAM), "train", "--out", str(tmp_path / "run"), *SMALL, "--epochs", "100000"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    state = tmp_path / "run" / "state.safetensors"
+    deadline = time.monotonic() + 60
+    while not state.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on from the last complete epoch" in errors
+    assert "Traceback" not in errors
+
+
+def test_json_is_valid_and_shares_are_shares(tmp_path):
+    save_checkpoint(minimal_model(), tmp_path / "good")
+    done = run("verify", tmp_path / "good", "--up-to", 0, "--json")
+    values = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+    assert values["non_tie_accuracy"] is None
+    for share in ("95", "nan", "-1"):
+        assert run("verify", tmp_path / "good", "--fail-under", share).returncode == 2

@@ -46,7 +46,7 @@ def test_shuffling_a_sentence_changes_nothing(body, random):
 
 def test_hooks_refuse_other_tokens():
     hooks = compact_hooks(torch.tensor([[1, 2, 3]]))
-    with pytest.raises(ValueError, match=r"expected the tokens compact_tokens\(counts\)"):
+    with pytest.raises(ValueError, match=r"expected the tokens compact_tokens\(data\)"):
         MODEL.run_with_hooks(torch.tensor([[0, 1, 4]]), fwd_hooks=hooks)
     assert count_form_applies(MODEL) is None
 
@@ -140,3 +140,21 @@ def test_quantised_weights_are_a_reason():
 def test_require_raises_with_the_reason_and_a_remedy():
     with pytest.raises(ValueError, match=r"cannot be run on counts: it has 2 layers.*sequences"):
         require_count_form(make(n_layers=2))
+
+
+def test_plain_torch_hooks_are_seen_too():
+    model = make()
+    handle = model.embed.register_forward_hook(lambda module, inputs, output: output * 2)
+    assert "hooks are attached to it (at embed)" in count_form_applies(model)
+    handle.remove()
+    assert count_form_applies(model) is None
+
+
+@pytest.mark.parametrize("function", [compact_tokens, compact_hooks])
+def test_counts_are_checked(function):
+    assert function([[1, 2, 3]]) is not None
+    assert function(make_splits().test) is not None
+    with pytest.raises(ValueError, match="expected shape"):
+        function([[1, 2]])
+    with pytest.raises(ValueError, match="expected numbers from 0"):
+        function([[1, 2, -3]])

@@ -4,7 +4,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from count01_lens.dataset import MAX_COUNT, Split, SplitSpec, as_counts, make_splits, sequences_of
+from count01_lens.dataset import (
+    MAX_COUNT,
+    Split,
+    Splits,
+    SplitSpec,
+    as_counts,
+    make_splits,
+    sequences_of,
+)
 from count01_lens.language import decode, validate
 
 
@@ -142,3 +150,15 @@ def test_counts_may_come_as_lists_arrays_and_splits():
     assert [sequence.tolist() for sequence in sequences_of(torch.tensor([[0, 0, 0]]))] == [
         [0, 4, 6, 7]
     ]
+
+
+def test_a_split_keeps_its_own_copy():
+    counts = torch.tensor([[1, 2, 3]])
+    split = Split("mine", counts)
+    counts[0, 0] = 9
+    assert split.counts.tolist() == [[1, 2, 3]]
+
+
+def test_splits_are_splits():
+    with pytest.raises(TypeError, match="train: expected a Split, got 1"):
+        Splits(1, 2, 3)

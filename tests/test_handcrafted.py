@@ -84,6 +84,12 @@ def test_ensemble_heads_are_copies():
         (lambda: minimal_model(n=math.nan), "n: expected a finite number above 0"),
         (lambda: minimal_model(epsilon=-1e-3), "epsilon: expected"),
         (lambda: cooperative_model(scale=0.5), "scale: expected a finite number above 1"),
+        (lambda: minimal_model(n=1e200), "n: expected at most 1000"),
+        (lambda: minimal_model(dtype=torch.float16), "dtype: expected torch.float32"),
+        (lambda: minimal_model(skip="no"), "skip: expected True or False, got 'no'"),
+        (lambda: cooperative_model(dtype="float64"), "dtype: expected torch.float32"),
+        (lambda: ensemble_model(epsilon=-1), "epsilon: expected"),
+        (lambda: ensemble_model(n=math.nan), "n: expected"),
         (lambda: ensemble_model(0), "n_heads: expected a whole number of at least 1"),
     ],
 )

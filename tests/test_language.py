@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,6 +7,8 @@ from hypothesis import strategies as st
 from count01_lens.language import (
     TOKENS,
     MalformedSentenceError,
+    Sentence,
+    SentenceError,
     Token,
     WrongAnswerError,
     decode,
@@ -129,3 +133,31 @@ def test_bad_input():
         parse(5)
     with pytest.raises(ValueError, match="token 8 at position 1"):
         decode([0, 8])
+
+
+def test_errors_survive_pickling_as_between_processes():
+    for text in ("01x", "0111=5"):
+        with pytest.raises(SentenceError) as caught:
+            validate(text)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert type(again) is type(caught.value)
+        assert str(again) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: decode([1.7]), TypeError, "token 1.7 at position 0: expected a whole number"),
+        (lambda: decode("0123"), TypeError, "expected token ids"),
+        (lambda: decode(None), TypeError, "expected token ids"),
+        (lambda: right_answer("a", "b"), ValueError, "n0: expected a whole number"),
+        (lambda: right_answer(3, -1), ValueError, "n1: expected a whole number"),
+        (lambda: Sentence("01"), ValueError, "body: expected tokens"),
+        (lambda: Sentence((Token.FOUR,)), ValueError, "body: expected tokens"),
+        (lambda: Sentence((), None, True), ValueError, "answer: expected"),
+        (lambda: Sentence((), "6"), ValueError, "answer: expected"),
+    ],
+)
+def test_more_bad_input(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

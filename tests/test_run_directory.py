@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from count01_lens.checkpoints import load_checkpoint
-from count01_lens.model import ModelConfig
+from count01_lens.checkpoints import load_checkpoint, save_checkpoint
+from count01_lens.model import ModelConfig, build_model
 from count01_lens.recipe import TrainConfig
 from count01_lens.run_directory import RunDirectoryError
 from count01_lens.storage import (
@@ -213,7 +213,7 @@ def test_damage_is_noticed(tmp_path):
     with pytest.raises(RunDirectoryError, match=r"state\.safetensors: its content does not fit"):
         train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text("{")
-    with pytest.raises(RunDirectoryError, match=r"run\.json: cannot be read"):
+    with pytest.raises(RunDirectoryError, match=r"run\.json: expected the file of a training run"):
         train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
 
 
@@ -256,3 +256,51 @@ def test_a_run_gives_no_warning(tmp_path):
         warnings.simplefilter("error")
         result = train(config, splits=SPLITS, directory=tmp_path / "run")
     assert len(result.models) == 1
+
+
+WRITERS = {
+    "train": lambda model, path: train(QUICK, splits=SPLITS, directory=path),
+    "save": save_checkpoint,
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["run.json", "thesis.tex", ".tmp-mine"],
+        [".tmp-mine"],
+        [".count01-tmp-mine"],
+        ["config.json.new"],
+    ],
+)
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_foreign_directory_is_refused_before_anything_in_it_is_touched(tmp_path, names, write):
+    for name in names:
+        (tmp_path / name).write_text("[]" if name == "run.json" else "mine")
+    before = contents(tmp_path)
+    model = build_model(ModelConfig(d_embed=2, n_heads=1))
+    with pytest.raises(ValueError, match="choose another"):
+        WRITERS[write](model, tmp_path)
+    assert contents(tmp_path) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+def test_a_foreign_folder_is_refused_too(tmp_path):
+    (tmp_path / ".tmp-x").mkdir()
+    with pytest.raises(RunDirectoryError, match="expected an empty directory"):
+        train(QUICK, splits=SPLITS, directory=tmp_path)
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
+    train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
+    leftover = tmp_path / "run" / "snapshots" / ".count01-tmp-0123456789abcdef-step.safetensors"
+    leftover.write_text("half")
+    train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
+    assert not leftover.exists()
+
+
+def test_a_missing_snapshot_is_named_with_a_remedy(tmp_path):
+    result = train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
+    (tmp_path / "run" / "snapshots" / "step-0000015.safetensors").unlink()
+    with pytest.raises(RunDirectoryError, match=r"step-0000015.*delete the directory"):
+        _ = result.models

@@ -203,7 +203,7 @@ def test_nan_is_noticed_with_seed_and_step(monkeypatch):
         return {**raw, "W_Q": raw["W_Q"] * torch.nan} if seed == 9 else raw
 
     monkeypatch.setattr(trainer_module, "initial_raw", broken)
-    with pytest.raises(TrainingDivergedError, match=r"at step 0 for seed\(s\) \[9\]"):
+    with pytest.raises(TrainingDivergedError, match=r"diverged at step 0 for seed\(s\) \[9\]"):
         train(QUICK, seeds=[8, 9], splits=SPLITS)
 
 
@@ -276,10 +276,16 @@ def test_progress_lines_where_there_is_no_terminal(capsys):
         (lambda: TrainConfig(decay="cosine"), ValueError, "decay: expected 'linear' or 'none'"),
         (lambda: TrainConfig(precision="half"), ValueError, "precision: expected"),
         (lambda: TrainConfig(model="big"), TypeError, "model: expected a ModelConfig"),
-        (lambda: train(QUICK, seeds=3), TypeError, r"seeds: expected a list such as \[3\]"),
+        (lambda: train(QUICK, seeds=3), TypeError, "seeds: expected several whole numbers"),
         (lambda: train(QUICK, seeds=[]), ValueError, "at least one config and one seed"),
         (lambda: train(QUICK, seeds=[1, 1]), ValueError, "seeds: expected each one once"),
-        (lambda: train(QUICK, seeds=[-1]), ValueError, "seed: expected"),
+        (lambda: train(QUICK, seeds=[-1]), ValueError, "seeds: expected"),
+        (lambda: train(QUICK, seeds=None), TypeError, "seeds: expected several"),
+        (lambda: train(QUICK, seeds="12"), TypeError, "seeds: expected several"),
+        (lambda: train(5), TypeError, "config: expected a TrainConfig or several, got 5"),
+        (lambda: train([QUICK, QUICK]), ValueError, "config: expected each one once"),
+        (lambda: train(QUICK, snapshot_epochs=1), TypeError, "snapshot_epochs: expected several"),
+        (lambda: TrainConfig(eos_weight=np.complex64(1)), ValueError, "eos_weight: expected"),
         (lambda: train("fast"), TypeError, "config: expected a TrainConfig"),
         (lambda: train(QUICK, splits=3), TypeError, "splits: expected the result of make_splits"),
         (lambda: train(QUICK, snapshot_epochs=[4]), ValueError, "numbers up to 3, got 4"),
@@ -309,3 +315,49 @@ def test_bad_look_ups_are_rejected():
         result.at(0, epoch=1, step=5)
     with pytest.raises(ValueError, match="model: expected 0 to 0, got 1"):
         result.at(1)
+
+
+def test_divergence_in_the_last_step_is_noticed(tmp_path):
+    config = TrainConfig(model=SMALL, epochs=1, batch_size=150, learning_rate=1e39)
+    with pytest.raises(TrainingDivergedError, match=r"diverged at step 1 for seed\(s\) \[0\]"):
+        train(config, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
+    assert not (tmp_path / "run" / "state.safetensors").exists()
+
+
+def test_numpy_numbers_are_welcome(tmp_path):
+    config = TrainConfig(
+        model=ModelConfig(d_embed=np.int64(4), n_heads=np.int32(2)),
+        epochs=np.int64(1),
+        learning_rate=np.float32(0.01),
+        eos_weight=np.float64(1),
+    )
+    result = train(config, seeds=np.arange(2), splits=SPLITS, directory=tmp_path / "run")
+    assert [path.name for path in result.save_models(tmp_path / "models")] == ["seed-0", "seed-1"]
+    assert type(config.model.n_heads) is int
+
+
+def test_snapshot_epochs_are_those_that_can_be_asked_for():
+    result = train(QUICK, seeds=[0], splits=SPLITS, snapshot_epochs=[2], first_epoch_steps=[1])
+    assert result.snapshot_epochs == [2, 3]
+    for epoch in result.snapshot_epochs:
+        assert result.at(0, epoch=epoch).cfg.n_heads == 3
+    assert result.at(0, step=1).cfg.n_heads == 3
+
+
+def test_training_works_inside_inference_mode():
+    with torch.inference_mode():
+        result = train(QUICK, seeds=[0], splits=SPLITS)
+        assert torch.is_inference_mode_enabled()
+    assert torch.equal(result.snapshots[15], train(QUICK, seeds=[0], splits=SPLITS).snapshots[15])
+
+
+def test_results_can_be_compared_without_a_crash():
+    result = train(QUICK, seeds=[0], splits=SPLITS)
+    assert result == result
+    assert result != train(QUICK, seeds=[0], splits=SPLITS)
+
+
+def test_the_last_epoch_is_always_reported(capsys):
+    config = TrainConfig(model=SMALL, epochs=25, batch_size=150)
+    train(config, seeds=[0], splits=SPLITS, progress=True, snapshot_epochs=[])
+    assert capsys.readouterr().err.splitlines()[-1].startswith("epoch 25/25")

@@ -4,9 +4,10 @@ import json
 import pytest
 import torch
 
+from count01_lens.checkpoints import example_model
 from count01_lens.compact import compact_logits
-from count01_lens.handcrafted import cooperative_model, minimal_model
-from count01_lens.model import ModelConfig, build_model
+from count01_lens.handcrafted import cooperative_model, minimal_model, minimal_raw
+from count01_lens.model import ModelConfig, build_model, hooked_transformer
 from count01_lens.verification import verify
 
 
@@ -83,12 +84,45 @@ def test_margins_below_rounding_are_counted():
     assert verify(in_float64, up_to=40).n_below_rounding == 0
 
 
-def test_decisions_that_are_not_close_are_the_same_in_float32_and_on_the_model_itself():
-    model = build_model(ModelConfig(d_embed=6, n_heads=3), seed=5)
-    exact = verify(model, up_to=12, keep=5000)
-    own = by_brute_force(model, 12)
-    flipped = set(map(tuple, exact.counterexamples.tolist())) ^ set(own["wrong"])
-    assert len(flipped) <= exact.n_below_rounding
+def with_large_logits():
+    """Both logits are shifted by the same large amount, so that float32 loses their difference."""
+    model = minimal_model(skip=False)
+    model.W_U.data[1:, 5:7] += 3e4
+    return model
+
+
+def with_cancelling_scores():
+    """The scores of the minimal solution, as differences of numbers 10,000 times as large."""
+    raw, _ = minimal_raw(10, 5e-4, skip=False)
+    config = ModelConfig(d_embed=1, n_heads=1, d_head=2, layer_norm=False)
+    large, part = 1e4, 0.7310585
+    raw["W_Q"] = torch.tensor([[[1.0, large]]])
+    raw["W_K"] = torch.tensor([[[1 + part * large, -part]]])
+    raw["W_V"] = torch.tensor([[[1.0, 0.0]]])
+    raw["W_out"] = torch.cat([raw["W_out"], torch.zeros_like(raw["W_out"])], dim=1)
+    return hooked_transformer({name: value.float() for name, value in raw.items()}, config)
+
+
+@pytest.mark.parametrize("make", [with_large_logits, with_cancelling_scores])
+def test_what_float32_turns_round_is_counted_as_below_rounding(make):
+    model = make()
+    exact = verify(model, up_to=20, keep=10_000)
+    own = by_brute_force(model, 20)
+    turned_round = set(map(tuple, exact.counterexamples.tolist())) ^ set(own["wrong"])
+    assert 0 < len(turned_round) <= exact.n_below_rounding
+
+
+def test_computing_in_float32_is_judged_by_its_own_rounding():
+    model = minimal_model(n=30, epsilon=1e-6, dtype=torch.float64)
+    assert verify(model, up_to=40).n_errors == 0
+    coarse = verify(model, up_to=40, dtype=torch.float32)
+    assert 0 < coarse.n_errors <= coarse.n_below_rounding
+
+
+def test_a_trained_model_has_decisions_that_do_not_hang_on_rounding():
+    result = verify(example_model(), up_to=60)
+    assert result.n_below_rounding == 0
+    assert result.smallest_margin > 1e-3
 
 
 def test_the_result_is_json_and_says_what_was_found():
@@ -103,6 +137,7 @@ def test_the_result_is_json_and_says_what_was_found():
 def test_up_to_zero_is_one_sentence():
     result = verify(minimal_model(), up_to=0)
     assert (result.n_sentences, result.accuracy) == (1, 1.0)
+    assert result.to_dict()["non_tie_accuracy"] is None
     assert result.non_tie_accuracy != result.non_tie_accuracy
 
 
