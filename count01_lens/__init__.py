@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 _MODULE_OF = {
     "CheckpointError": "checkpoints",
     "CountForm": "closed_form",
+    "LinearSVM": "probes",
     "MalformedSentenceError": "language",
     "ModelConfig": "model",
     "Sentence": "language",
@@ -25,6 +26,8 @@ _MODULE_OF = {
     "TrainingDivergedError": "trainer",
     "Verification": "verification",
     "WrongAnswerError": "language",
+    "ablate_heads": "heads",
+    "ablate_heads_hooks": "heads",
     "build_model": "model",
     "checkpoint_info": "checkpoints",
     "compact_hooks": "compact",
@@ -36,6 +39,8 @@ _MODULE_OF = {
     "encode": "language",
     "ensemble_model": "handcrafted",
     "example_model": "checkpoints",
+    "head_logits": "heads",
+    "head_outputs": "heads",
     "load_checkpoint": "checkpoints",
     "make_splits": "dataset",
     "minimal_model": "handcrafted",
@@ -51,6 +56,7 @@ _MODULE_OF = {
 __all__ = [
     "CheckpointError",
     "CountForm",
+    "LinearSVM",
     "MalformedSentenceError",
     "ModelConfig",
     "Sentence",
@@ -63,6 +69,8 @@ __all__ = [
     "TrainingDivergedError",
     "Verification",
     "WrongAnswerError",
+    "ablate_heads",
+    "ablate_heads_hooks",
     "build_model",
     "checkpoint_info",
     "compact_hooks",
@@ -74,6 +82,8 @@ __all__ = [
     "encode",
     "ensemble_model",
     "example_model",
+    "head_logits",
+    "head_outputs",
     "load_checkpoint",
     "make_splits",
     "minimal_model",
@@ -103,6 +113,7 @@ if TYPE_CHECKING:
     )
     from count01_lens.dataset import Split, Splits, SplitSpec, make_splits
     from count01_lens.handcrafted import cooperative_model, ensemble_model, minimal_model
+    from count01_lens.heads import ablate_heads, ablate_heads_hooks, head_logits, head_outputs
     from count01_lens.language import (
         MalformedSentenceError,
         Sentence,
@@ -115,6 +126,7 @@ if TYPE_CHECKING:
         validate,
     )
     from count01_lens.model import ModelConfig, build_model
+    from count01_lens.probes import LinearSVM
     from count01_lens.recipe import TrainConfig
     from count01_lens.trainer import TrainingDivergedError
     from count01_lens.training import TrainResult, train

@@ -92,7 +92,7 @@ class Split:
         """True where there are as many 1s as 0s; the right answer is then '5'."""
         return self.counts[:, 0] == self.counts[:, 1]
 
-    def sequences(self) -> list[Int[Tensor, " position"]]:
+    def sequences(self) -> list[Int[Tensor, " _"]]:
         """Write every sentence out as `[BOS] ... = answer [EOS]`, its tokens in random order."""
         return sequences_of(self.counts, seed=self.seed)
 
@@ -149,9 +149,7 @@ def labels_of(counts: Int[Tensor, "*model sample 3"]) -> Bool[Tensor, "*model sa
     return counts[..., 1] > counts[..., 0]
 
 
-def sequences_of(
-    counts: Int[Tensor, "sample 3"], *, seed: int = 0
-) -> list[Int[Tensor, " position"]]:
+def sequences_of(counts: Int[Tensor, "sample 3"], *, seed: int = 0) -> list[Int[Tensor, " _"]]:
     """Write sentences out as token ids, the counted tokens in random order."""
     counts = as_counts(counts)
     rng = np.random.default_rng([seed, _ORDER_STREAM])

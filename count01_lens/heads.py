@@ -1,0 +1,152 @@
+"""Heads of a model on Count01 sentences: outputs, shares of the logits, ablation.
+
+Where `count_form_applies`, everything follows from counts; elsewhere the model is run on sequences.
+Both give the same, to rounding.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from count01_lens.closed_form import CountForm, multiplicities
+from count01_lens.compact import count_form_applies
+from count01_lens.dataset import Split, as_counts, make_splits, sequences_of
+from count01_lens.hooks import (
+    HeadName,
+    Hook,
+    ablation_hooks,
+    check_heads,
+    has_final_norm,
+    hooks_attached,
+    logits_at,
+    outputs_at,
+    shares_at,
+)
+from count01_lens.language import At, Token
+from count01_lens.model import D_VOCAB
+from count01_lens.validation import check_choice
+
+if TYPE_CHECKING:
+    import transformer_lens
+
+Mode = Literal["zero", "mean"]
+
+
+@torch.no_grad()
+def head_outputs(
+    model: "transformer_lens.HookedTransformer", data: Any, at: At = "="
+) -> Float[Tensor, "sample head d_head"]:
+    """Return `hook_z` of every head, at '=' or at the answer.
+
+    Args:
+        model: any HookedTransformer over the eight tokens.
+        data: a split, or counts [sample, 3].
+        at: "=" or "answer".
+    """
+    counts = _checked(model, data, at)
+    if count_form_applies(model) is None:
+        form = CountForm.from_models([model])
+        return form.head_outputs(multiplicities(counts, at, form.scores.dtype), at)[0]
+    return outputs_at(model, *_asked(data, counts, at))
+
+
+@torch.no_grad()
+def head_logits(
+    model: "transformer_lens.HookedTransformer", data: Any, at: At = "="
+) -> Float[Tensor, "sample head token"]:
+    """Return the share of every head in the logit of every token: the paper's `O_i · w_{i,t}`.
+
+    With a final layer norm the shares are those at its frozen scale, and a warning says so.
+    """
+    counts = _checked(model, data, at)
+    if count_form_applies(model) is None:
+        form = CountForm.from_models([model])
+        return form.head_logits(multiplicities(counts, at, form.scores.dtype), at)[0]
+    if has_final_norm(model):
+        warnings.warn(
+            "the model has a final layer norm: shares of heads are taken at its frozen scale",
+            stacklevel=2,
+        )
+    return shares_at(model, *_asked(data, counts, at))
+
+
+@torch.no_grad()
+def model_logits(
+    model: "transformer_lens.HookedTransformer", data: Any, at: At = "="
+) -> Float[Tensor, "sample token"]:
+    """Return the logits of the token after '=', or after the answer."""
+    counts = _checked(model, data, at)
+    if count_form_applies(model) is None:
+        form = CountForm.from_models([model])
+        return form.logits(multiplicities(counts, at, form.scores.dtype), at)[0]
+    return logits_at(model, *_asked(data, counts, at))
+
+
+@contextmanager
+def ablate_heads(
+    model: "transformer_lens.HookedTransformer",
+    heads: Iterable[HeadName],
+    mode: Mode = "zero",
+    *,
+    data: Any = None,
+) -> Iterator["transformer_lens.HookedTransformer"]:
+    """Run a model without some heads, inside a `with` block.
+
+    Args:
+        model: any HookedTransformer over the eight tokens.
+        heads: numbers, or (layer, head) pairs.
+        mode: "zero" puts zeros in the place of their outputs, "mean" their mean at '=' over the
+            training split.
+        data: what the mean is taken over, if not the default training split.
+    """
+    with hooks_attached(model, ablate_heads_hooks(model, heads, mode, data=data)):
+        yield model
+
+
+def ablate_heads_hooks(
+    model: "transformer_lens.HookedTransformer",
+    heads: Iterable[HeadName],
+    mode: Mode = "zero",
+    *,
+    data: Any = None,
+) -> list[tuple[str, Hook]]:
+    """Return the same ablation as a `fwd_hooks` list for `run_with_hooks`."""
+    check_choice("mode", mode, ("zero", "mean"))
+    numbers = check_heads(model, heads)
+    means = None
+    if mode == "mean":
+        means = head_outputs(model, make_splits().train if data is None else data).mean(dim=0)
+    return ablation_hooks(model, numbers, means=means)
+
+
+def _checked(
+    model: "transformer_lens.HookedTransformer", data: Any, at: str
+) -> Int[Tensor, "sample 3"]:
+    from transformer_lens import HookedTransformer
+
+    check_choice("at", at, ("=", "answer"))
+    if not isinstance(model, HookedTransformer):
+        raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
+    if model.cfg.d_vocab != D_VOCAB or model.cfg.d_vocab_out != D_VOCAB:
+        raise ValueError(
+            f"model: expected the {D_VOCAB} tokens of Count01, got a vocabulary of "
+            f"{model.cfg.d_vocab} ({model.cfg.d_vocab_out} logits)"
+        )
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
+        raise ValueError("model: expected finite weights, got NaN or infinite ones")
+    return as_counts(data)
+
+
+def _asked(
+    data: Any, counts: Int[Tensor, "sample 3"], at: At
+) -> tuple[list[Int[Tensor, " _"]], list[int]]:
+    """Write sentences out, and say where each is asked."""
+    sequences = data.sequences() if isinstance(data, Split) else sequences_of(counts)
+    before_end = 2 if at == "answer" else 3
+    assert sequences[0][-1] == Token.EOS
+    return sequences, [len(sequence) - before_end for sequence in sequences]
