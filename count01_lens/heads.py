@@ -10,12 +10,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from count01_lens.closed_form import CountForm, multiplicities
 from count01_lens.compact import count_form_applies
-from count01_lens.dataset import Split, as_counts, make_splits, sequences_of
+from count01_lens.dataset import (
+    Split,
+    Splits,
+    as_counts,
+    labels_of,
+    make_splits,
+    sequences_of,
+)
 from count01_lens.hooks import (
     HeadName,
     Hook,
@@ -28,13 +35,16 @@ from count01_lens.hooks import (
     shares_at,
 )
 from count01_lens.language import At, Token
+from count01_lens.metrics import HeadData
 from count01_lens.model import D_VOCAB
+from count01_lens.probes import Array
 from count01_lens.validation import check_choice
 
 if TYPE_CHECKING:
     import transformer_lens
 
 Mode = Literal["zero", "mean"]
+AT: tuple[At, At] = ("=", "answer")
 
 
 @torch.no_grad()
@@ -150,3 +160,34 @@ def _asked(
     before_end = 2 if at == "answer" else 3
     assert sequences[0][-1] == Token.EOS
     return sequences, [len(sequence) - before_end for sequence in sequences]
+
+
+def head_data(model: "transformer_lens.HookedTransformer", splits: Splits) -> HeadData:
+    """Collect what the metrics need: outputs, shares, biases and labels on a data set."""
+    counts = _checked(model, splits.test, "=")
+    additive = count_form_applies(model) is None
+    answers = [Token.FOUR, Token.FIVE]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the model has a final layer norm")
+        shares, end_shares = (head_logits(model, splits.test, at).double() for at in AT)
+    logits, end_logits = (model_logits(model, splits.test, at).double() for at in AT)
+
+    def ablated(mask: Bool[Array, " head"]) -> tuple[Array, Array]:
+        others = [head for head in range(len(mask)) if not mask[head]]
+        hooks = ablation_hooks(model, others) if others else []
+        with hooks_attached(model, hooks):
+            after_equals, after_answer = (model_logits(model, splits.test, at) for at in AT)
+        return after_equals[:, answers].double().numpy(), after_answer.double().numpy()
+
+    return HeadData(
+        train_outputs=head_outputs(model, splits.train).double().numpy(),
+        train_labels=splits.train.labels.numpy(),
+        test_outputs=head_outputs(model, splits.test).double().numpy(),
+        test_labels=labels_of(counts).numpy(),
+        shares=shares[..., answers].numpy(),
+        bias=(logits - shares.sum(dim=1))[:, answers].numpy(),
+        end_shares=end_shares.numpy(),
+        end_bias=(end_logits - end_shares.sum(dim=1)).numpy(),
+        end_token=int(Token.EOS),
+        ablated=None if additive else ablated,
+    )

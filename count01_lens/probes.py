@@ -60,7 +60,7 @@ class LinearSVM:
         loss: Literal["squared_hinge", "hinge"] = "squared_hinge",
         average: bool = False,
         penalise_bias: bool = True,
-        tol: float = 1e-9,
+        tol: float = 1e-10,
         max_iter: int = 200,
     ):
         self.C, self.loss, self.average = C, loss, average
@@ -88,7 +88,8 @@ class LinearSVM:
         weight = self.C / len(Z) if self.average else self.C
         if self.loss == "squared_hinge":
             first = np.zeros(Z.shape[1]) if start is None else start
-            solution = _newton(Z, penalty, weight, self.tol, self.max_iter, first)
+            scale = 2 * weight * float(np.linalg.norm(Z.sum(axis=0))) + 2 * weight
+            solution = _newton(Z, penalty, weight, self.tol, self.max_iter, first, scale)
         else:
             solution = _interior_point(Z, penalty, weight, self.tol, self.max_iter)
         v, self.objective_, self.gradient_norm_, self.n_iter_ = solution
@@ -140,11 +141,11 @@ def _newton(
     tol: float,
     max_iter: int,
     v: Float[Array, " feature"],
+    scale: float,
 ) -> tuple[Float[Array, " feature"], float, float, int]:
-    """Minimise ½ v·(penalty v) + weight Σ max(0, 1 − Zv)²."""
+    """Minimise ½ v·(penalty v) + weight Σ max(0, 1 − Zv)²; gradients are relative to `scale`."""
     v = v.astype(float)
     slack = 1 - Z @ v
-    scale = 2 * weight * np.linalg.norm(Z.sum(axis=0)) + 2 * weight
     objective = _squared_objective(v, slack, penalty, weight)
     relative = np.inf
     for step in range(max_iter + 1):
@@ -287,7 +288,7 @@ def fit_many(
     *,
     start: Float[Array, "fit feature_and_bias"] | None = None,
     C: float = 1000.0,
-    tol: float = 1e-9,
+    tol: float = 1e-10,
     max_iter: int = 200,
 ) -> ManyFits:
     """Fit `LinearSVM(C=C)` to many subsets of the features at once.
@@ -329,51 +330,34 @@ def _newton_together(
     max_iter: int,
 ) -> tuple[Array, Array, Array, Array]:
     scale = 2 * weight * np.linalg.norm(Z.sum(axis=0) * allowed, axis=1) + 2 * weight
-    slack = 1 - V @ Z.T
-    objective = _squared_objectives(V, slack, weight)
-    relative = np.full(len(V), np.inf)
+    objective, relative = np.full(len(V), np.inf), np.full(len(V), np.inf)
     steps = np.zeros(len(V), dtype=int)
     open_ = np.arange(len(V))
-    for step in range(max_iter + 1):
-        hinge = np.maximum(slack[open_], 0)
+    # Samples far outside the margin have no part in the optimum: each fit looks at the near ones
+    # only, then at all, and again at more if others have come inside meanwhile.
+    width = 1.0
+    while True:
+        slack = 1 - V[open_] @ Z.T
+        hinge = np.maximum(slack, 0)
         gradient = (V[open_] - 2 * weight * (hinge @ Z)) * allowed[open_]
         relative[open_] = np.linalg.norm(gradient, axis=1) / scale[open_]
-        steps[open_] = step
-        going_on = relative[open_] > tol * 1e-3
-        open_, gradient, hinge = open_[going_on], gradient[going_on], hinge[going_on]
-        if len(open_) == 0 or step == max_iter:
-            break
-        direction = np.zeros_like(gradient)
+        losses = np.einsum("fs,fs->f", hinge, hinge)
+        objective[open_] = 0.5 * np.einsum("fd,fd->f", V[open_], V[open_]) + weight * losses
+        going_on = (relative[open_] > tol) & (steps[open_] < max_iter)
+        open_, slack = open_[going_on], slack[going_on]
+        if len(open_) == 0:
+            return V, objective, relative, steps
         for row, fit in enumerate(open_):
             columns = np.flatnonzero(allowed[fit])
-            inside = Z[np.flatnonzero(hinge[row])][:, columns]
-            hessian = 2 * weight * (inside.T @ inside)
-            hessian.flat[:: len(columns) + 1] += 1.0
-            direction[row, columns] = -np.linalg.solve(hessian, gradient[row, columns])
-        slope = direction @ Z.T
-        descent = (gradient * direction).sum(axis=1)
-        length = np.ones(len(open_))
-        searching = np.arange(len(open_))
-        improved = np.zeros(len(open_), dtype=bool)
-        while len(searching):
-            fits = open_[searching]
-            tried = V[fits] + length[searching, None] * direction[searching]
-            tried_slack = slack[fits] - length[searching, None] * slope[searching]
-            value = _squared_objectives(tried, tried_slack, weight)
-            enough = value <= objective[fits] + 1e-4 * length[searching] * descent[searching]
-            better = enough & (value < objective[fits])
-            improved[searching[better]] = True
-            V[fits[better]], slack[fits[better]] = tried[better], tried_slack[better]
-            objective[fits[better]] = value[better]
-            length[searching] /= 2
-            searching = searching[~enough & (length[searching] > 1e-10)]
-        open_ = open_[improved]  # for the others, rounding is all that is left
-    return V, objective, relative, steps
-
-
-def _squared_objectives(
-    V: Float[Array, "fit feature"], slack: Float[Array, "fit sample"], weight: float
-) -> Float[Array, " fit"]:
-    losses = np.maximum(slack, 0)
-    penalties = 0.5 * np.einsum("fd,fd->f", V, V)
-    return np.asarray(penalties + weight * np.einsum("fs,fs->f", losses, losses))
+            near = np.flatnonzero(slack[row] > -width)
+            V[fit, columns], _, _, taken = _newton(
+                Z[np.ix_(near, columns)],
+                np.ones(len(columns)),
+                weight,
+                tol,
+                max_iter,
+                V[fit, columns],
+                float(scale[fit]),
+            )
+            steps[fit] += max(1, taken)
+        width *= 2
