@@ -8,6 +8,7 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
 	$(BIN)/count01-lens verify runs/demo/seed-0
+	$(BIN)/count01-lens analyze runs/demo/seed-0
 	@echo "The checkpoint is in runs/demo/seed-0: cl.load_checkpoint(\"runs/demo/seed-0\")"
 
 test: $(STAMP)

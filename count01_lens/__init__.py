@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 _MODULE_OF = {
     "CheckpointError": "checkpoints",
     "CountForm": "closed_form",
+    "HeadAnalysis": "analysis",
     "LinearSVM": "probes",
     "MalformedSentenceError": "language",
     "ModelConfig": "model",
@@ -28,6 +29,7 @@ _MODULE_OF = {
     "WrongAnswerError": "language",
     "ablate_heads": "heads",
     "ablate_heads_hooks": "heads",
+    "analyze_heads": "analysis",
     "build_model": "model",
     "checkpoint_info": "checkpoints",
     "compact_hooks": "compact",
@@ -45,7 +47,9 @@ _MODULE_OF = {
     "make_splits": "dataset",
     "minimal_model": "handcrafted",
     "multiplicities": "closed_form",
+    "ov_table": "readout",
     "parse": "language",
+    "qk_table": "readout",
     "right_answer": "language",
     "save_checkpoint": "checkpoints",
     "train": "training",
@@ -56,6 +60,7 @@ _MODULE_OF = {
 __all__ = [
     "CheckpointError",
     "CountForm",
+    "HeadAnalysis",
     "LinearSVM",
     "MalformedSentenceError",
     "ModelConfig",
@@ -71,6 +76,7 @@ __all__ = [
     "WrongAnswerError",
     "ablate_heads",
     "ablate_heads_hooks",
+    "analyze_heads",
     "build_model",
     "checkpoint_info",
     "compact_hooks",
@@ -88,7 +94,9 @@ __all__ = [
     "make_splits",
     "minimal_model",
     "multiplicities",
+    "ov_table",
     "parse",
+    "qk_table",
     "right_answer",
     "save_checkpoint",
     "train",
@@ -97,6 +105,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from count01_lens.analysis import HeadAnalysis, analyze_heads
     from count01_lens.checkpoints import (
         CheckpointError,
         checkpoint_info,
@@ -127,6 +136,7 @@ if TYPE_CHECKING:
     )
     from count01_lens.model import ModelConfig, build_model
     from count01_lens.probes import LinearSVM
+    from count01_lens.readout import ov_table, qk_table
     from count01_lens.recipe import TrainConfig
     from count01_lens.trainer import TrainingDivergedError
     from count01_lens.training import TrainResult, train

@@ -119,6 +119,44 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command()
+def analyze(
+    checkpoint: Annotated[Path, typer.Argument(help="Directory of a checkpoint.")],
+    groups: Annotated[
+        Literal["pairs", "all"],
+        typer.Option(help="Single heads and pairs only, or all groups: a minute for 16 heads."),
+    ] = "pairs",
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the tables and the analysis itself.")
+    ] = None,
+) -> None:
+    """Tell what each head of a model does, alone, in pairs, and in all groups.
+
+    Prints a table with a line per head and, with --groups all, whether heads cooperate, are
+    redundant or compete.
+    """
+    from count01_lens.analysis import analyze_heads
+    from count01_lens.checkpoints import load_checkpoint
+    from count01_lens.storage import write_atomically
+
+    if out is not None and out.exists() and not out.is_dir():
+        raise ValueError(f"{out}: expected a directory, got a file")
+    analysis = analyze_heads(load_checkpoint(checkpoint))
+    if groups == "all":
+        analysis.groups()
+    typer.echo(repr(analysis))
+    if out is None:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    tables = {"heads": analysis.table, "pairs": analysis.pairs_table()}
+    if groups == "all":
+        tables["groups"] = analysis.groups()
+    for name, table in tables.items():
+        write_atomically(out / f"{name}.csv", table.to_csv(index=False).encode())
+    analysis.save(out / "analysis.safetensors")
+    typer.echo(f"written to {out}: {', '.join(f'{name}.csv' for name in tables)}")
+
+
 def main() -> None:
     """Run the command line; a user's mistake ends in one line, not in a traceback."""
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from count01_lens.checkpoints import checkpoint_info, load_checkpoint, save_checkpoint
-from count01_lens.handcrafted import minimal_model
+from count01_lens.handcrafted import cooperative_model, minimal_model
 from count01_lens.seeds import parse_seeds
 
 PROGRAM = Path(sys.executable).parent / "count01-lens"
@@ -134,3 +134,18 @@ def test_json_is_valid_and_shares_are_shares(tmp_path):
     assert values["non_tie_accuracy"] is None
     for share in ("95", "nan", "-1"):
         assert run("verify", tmp_path / "good", "--fail-under", share).returncode == 2
+
+
+def test_analyze_prints_the_table_and_writes_files(tmp_path):
+    save_checkpoint(cooperative_model(), tmp_path / "model")
+    out = tmp_path / "out"
+    done = run("analyze", tmp_path / "model", "--groups", "all", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "2 heads: 0 successful, 0 mixed, 2 failed" in done.stdout
+    assert "On the answer they cooperate" in done.stdout
+    names = sorted(path.name for path in out.iterdir())
+    assert names == ["analysis.safetensors", "groups.csv", "heads.csv", "pairs.csv"]
+    assert len((out / "groups.csv").read_text().splitlines()) == 4
+    done = run("analyze", tmp_path / "model", "--out", tmp_path / "model" / "config.json")
+    assert done.returncode == 2
+    assert "expected a directory, got a file" in done.stderr

@@ -24,10 +24,12 @@ def test_the_python_of_the_readme_runs_and_prints_what_it_should(tmp_path, monke
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(compile(code, "README.md", "exec"), {})
-    sentence, accuracy, errors, *history = output.getvalue().splitlines()
+    sentence, accuracy, *rest = output.getvalue().splitlines()
+    table, (errors, *history) = rest[:4], rest[4:]
     assert sentence == "0112=4"
     assert float(accuracy) > 0.999
     assert errors == "0"
+    assert table[0].split() == ["head", "l_acc", "s_acc", "category", "readout"]
     assert len(history) == 4
     assert (tmp_path / "runs" / "readme" / "model.safetensors").exists()
 

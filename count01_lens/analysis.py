@@ -1,0 +1,365 @@
+"""`analyze_heads(model)`: every head, every pair, every group, and an answer in words."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+
+from count01_lens.closed_form import CountForm
+from count01_lens.compact import count_form_applies
+from count01_lens.dataset import Splits, make_splits
+from count01_lens.groups import (
+    LARGEST_EXACT,
+    METRICS,
+    AllGroups,
+    SampledShapley,
+    all_groups,
+    sampled_shapley,
+    shapley_interactions,
+    shapley_values,
+)
+from count01_lens.heads import head_data
+from count01_lens.hooks import head_names
+from count01_lens.metrics import (
+    HeadData,
+    empty_values,
+    end_accuracy,
+    learned_accuracy,
+    roc_auc,
+    separation_accuracy,
+    separation_fits,
+    separation_scores,
+)
+from count01_lens.probes import Array, ManyFits
+from count01_lens.readout import attention_ratios, head_weights, learned_readout, readout
+from count01_lens.storage import DamagedFileError, json_bytes, load_tensors, save_tensors
+from count01_lens.validation import check_choice
+from count01_lens.verdict import Verdict, judge
+from count01_lens.versions import library_versions
+
+if TYPE_CHECKING:
+    import transformer_lens
+
+SUCCESSFUL, FAILED = 0.98, 0.60
+
+
+@dataclass(eq=False)
+class HeadAnalysis:
+    """What the heads of a model do.
+
+    Attributes:
+        table: a row per head: layer, head, l_acc, roc_auc, s_acc, s_acc_ties, s_acc_others,
+            category, eos_l_acc, and, for models that can be run on counts, w01, w02, head_weight,
+            readout (the fitted probe as an inequality over counts) and learned_readout (the
+            model's own direction).
+        pairs: for each metric a matrix of all pairs, with single heads on the diagonal.
+        accuracy: of the whole model on the test split: answer, ties, others, eos.
+        notes: what does not apply to this model, and why.
+        data: what the metrics were computed from.
+    """
+
+    table: pd.DataFrame
+    pairs: dict[str, Float[Array, "head head"]]
+    accuracy: dict[str, float]
+    notes: list[str]
+    data: HeadData = field(repr=False)
+    worst_gradient: float = 0.0
+
+    @property
+    def gains(self) -> Float[Array, "head head"]:
+        """s-acc of each pair minus that of its better head; single heads' s-acc on the diagonal."""
+        pairs = self.pairs["s_acc"]
+        single = np.diag(pairs)
+        gains = pairs - np.maximum(single[:, None], single[None, :])
+        np.fill_diagonal(gains, single)
+        return np.asarray(gains)
+
+    def pairs_table(self) -> pd.DataFrame:
+        """All pairs as a table: the two heads, their metrics, and the gain in s-acc."""
+        first, second = np.triu_indices(len(self.table), 1)
+        columns = {name: matrix[first, second] for name, matrix in self.pairs.items()}
+        gain = self.gains[first, second]
+        return pd.DataFrame({"first": first, "second": second, **columns, "s_acc_gain": gain})
+
+    def groups(self, *, progress: bool | None = None) -> pd.DataFrame:
+        """Compute the metrics of every group, once: mask (bit i = head i), size, metrics."""
+        if self._groups is None:
+            self._groups = all_groups(self.data, progress=progress)
+            self.worst_gradient = max(self.worst_gradient, self._groups.worst_gradient)
+        return self._groups.table
+
+    def shapley(self, metric: str) -> Float[Array, " head"]:
+        """Exact Shapley value of each head; where heads are too many, use `sampled_shapley`."""
+        return shapley_values(self._values(metric))
+
+    def interactions(self, metric: str) -> Float[Array, "head head"]:
+        """Exact Shapley interaction of each pair; Shapley values on the diagonal."""
+        return shapley_interactions(self._values(metric))
+
+    def sampled_shapley(
+        self, metric: str, *, n_permutations: int = 100, seed: int = 0
+    ) -> SampledShapley:
+        """Estimate Shapley values, with standard errors, for any number of heads."""
+        check_choice("metric", metric, METRICS)
+        return sampled_shapley(
+            lambda masks: _METRIC_OF[metric](self.data, masks),
+            self.data.n_heads,
+            empty=empty_values(self.data)[metric],
+            n_permutations=n_permutations,
+            seed=seed,
+        )
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Whether heads cooperate, are redundant or compete; computes all groups if need be."""
+        tasks = {"answer": "s_acc", "end": "eos_l_acc"}
+        return judge({task: self.interactions(metric) for task, metric in tasks.items()})
+
+    @property
+    def answer(self) -> str:
+        """The result in words: how heads do alone and, once groups are known, together."""
+        counts = self.table["category"].value_counts()
+        kinds = ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in _CATEGORIES)
+        heads = "1 head" if len(self.table) == 1 else f"{len(self.table)} heads"
+        text = f"{heads}: {kinds} (s-acc ≥ {SUCCESSFUL}, between, ≤ {FAILED:.2f})."
+        if len(self.table) == 1:
+            return text + " There is no other to compete or cooperate with."
+        if self._groups is None:
+            return text + " Call .groups() to learn whether they cooperate."
+        return f"{text} {self.verdict}"
+
+    def __repr__(self) -> str:
+        shown = self.table.drop(columns=["learned_readout"], errors="ignore")
+        accuracy = ", ".join(f"{name} {value:.4f}" for name, value in self.accuracy.items())
+        lines = [self.answer, f"whole model on the test split: {accuracy}"]
+        lines += [shown.to_string(index=False, float_format=lambda value: f"{value:.4g}")]
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        table = self.table.to_html(index=False, float_format=lambda value: f"{value:.4g}")
+        notes = "".join(f"<p><i>{escape(note)}</i></p>" for note in self.notes)
+        return f"<p><b>{escape(self.answer)}</b></p>{table}{notes}"
+
+    def save(self, path: str | Path) -> None:
+        """Write the analysis to one file, with a checksum; nothing is pickled."""
+        write_analysis(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "HeadAnalysis":
+        """Read what `save` wrote."""
+        return read_analysis(Path(path))
+
+    def _values(self, metric: str) -> Float[Array, " mask"]:
+        check_choice("metric", metric, METRICS)
+        self.groups()
+        assert self._groups is not None
+        return self._groups.values(metric)
+
+    _groups: AllGroups | None = field(default=None, init=False, repr=False)
+
+
+def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
+    """Write numbers as tensors and words as JSON, in one safetensors file."""
+    table = analysis.table
+    words = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    arrays = {f"table.{name}": table[name].to_numpy() for name in table if name not in words}
+    arrays |= {f"pairs.{name}": matrix for name, matrix in analysis.pairs.items()}
+    arrays |= {f"data.{name}": getattr(analysis.data, name) for name in _ARRAYS}
+    text: dict[str, Any] = {
+        "format": FORMAT,
+        "columns": list(table.columns),
+        "words": {name: table[name].tolist() for name in words},
+        "accuracy": list(analysis.accuracy),
+        "notes": analysis.notes,
+        "end_token": analysis.data.end_token,
+        "additive": analysis.data.ablated is None,
+        "versions": library_versions(),
+    }
+    arrays["accuracy"] = np.array(list(analysis.accuracy.values()))
+    arrays["worst_gradient"] = np.array(analysis.worst_gradient)
+    if analysis._groups is not None:
+        groups = analysis._groups
+        arrays |= {f"groups.{name}": groups.table[name].to_numpy() for name in groups.table}
+        arrays["groups_empty"] = np.array([groups.empty[name] for name in METRICS])
+    arrays["text"] = np.frombuffer(json_bytes(text), dtype=np.uint8)
+    save_tensors(path, {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()})
+
+
+def read_analysis(path: Path) -> HeadAnalysis:
+    """Read a file of `write_analysis`.
+
+    Raises:
+        DamagedFileError: the file is missing, changed or not an analysis.
+    """
+    arrays = {name: tensor.numpy() for name, tensor in load_tensors(path).items()}
+    try:
+        text = json.loads(arrays["text"].tobytes())
+        if text["format"] != FORMAT:
+            raise DamagedFileError(f"{path}: written in format {text['format']}, not {FORMAT}")
+        table = pd.DataFrame(
+            {
+                name: text["words"][name] if name in text["words"] else arrays[f"table.{name}"]
+                for name in text["columns"]
+            }
+        )
+        data = HeadData(
+            **{name: arrays[f"data.{name}"] for name in _ARRAYS},
+            end_token=text["end_token"],
+            ablated=None if text["additive"] else _cannot_run,
+        )
+        accuracy = dict(zip(text["accuracy"], arrays["accuracy"].tolist(), strict=True))
+        pairs = {name: arrays[f"pairs.{name}"] for name in METRICS}
+        worst = float(arrays["worst_gradient"])
+        analysis = HeadAnalysis(table, pairs, accuracy, text["notes"], data, worst)
+        if "groups_empty" in arrays:
+            columns = ["mask", "size", *METRICS]
+            groups = pd.DataFrame({name: arrays[f"groups.{name}"] for name in columns})
+            empty = dict(zip(METRICS, arrays["groups_empty"].tolist(), strict=True))
+            analysis._groups = AllGroups(groups, empty, worst)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedFileError(f"{path}: not an analysis of heads ({error!r})") from error
+    return analysis
+
+
+def _cannot_run(mask: Array) -> tuple[Array, Array]:
+    raise ValueError("a loaded analysis has no model to run; analyze the model again for groups")
+
+
+FORMAT = 1
+_ARRAYS = (
+    "train_outputs",
+    "train_labels",
+    "test_outputs",
+    "test_labels",
+    "shares",
+    "bias",
+    "end_shares",
+    "end_bias",
+)
+_CATEGORIES = ("successful", "mixed", "failed")
+_METRIC_OF: dict[str, Callable[[HeadData, Any], Array]] = {
+    "l_acc": learned_accuracy,
+    "roc_auc": roc_auc,
+    "s_acc": separation_accuracy,
+    "eos_l_acc": end_accuracy,
+}
+
+
+def analyze_heads(
+    model: "transformer_lens.HookedTransformer", splits: Splits | None = None
+) -> HeadAnalysis:
+    """Analyse every head and every pair of heads of a model on Count01.
+
+    Args:
+        model: any HookedTransformer over the eight tokens. One with positions, MLPs or several
+            layers is run on sequences through hooks; what does not apply to it is noted.
+        splits: the data set; the paper's by default.
+    """
+    splits = make_splits() if splits is None else splits
+    if not isinstance(splits, Splits):
+        raise TypeError(f"splits: expected the result of make_splits, got {splits!r}")
+    data = head_data(model, splits)
+    singles = np.eye(data.n_heads, dtype=bool)
+    fits = separation_fits(data, singles)
+    table = _table_of_singles(model, data, splits, singles, fits)
+    reason = count_form_applies(model)
+    notes = []
+    if reason is None:
+        _add_count_columns(table, CountForm.from_models([model]), fits)
+    else:
+        notes.append(f"no attention ratios, head weights or count read-outs: {reason}")
+    pairs, worst = _pairs(data, table, fits)
+    if data.n_heads > LARGEST_EXACT:
+        notes.append(f"{data.n_heads} heads: too many for all groups; use .sampled_shapley(metric)")
+    worst = max(worst, float(fits.gradient_norms.max()))
+    return HeadAnalysis(table, pairs, _model_accuracy(data, splits), notes, data, worst)
+
+
+def _table_of_singles(
+    model: "transformer_lens.HookedTransformer",
+    data: HeadData,
+    splits: Splits,
+    singles: Array,
+    fits: ManyFits,
+) -> pd.DataFrame:
+    names = head_names(model)
+    flat = data.test_outputs.reshape(len(data.test_labels), -1)
+    decisions = flat @ fits.weights[:, :-1].T + fits.weights[:, -1] > 0
+    right = decisions == data.test_labels[:, None]
+    ties = splits.test.ties.numpy()
+    s_acc = separation_scores(data, fits)
+    margins = data.shares[:, :, 0] - data.shares[:, :, 1]
+    return pd.DataFrame(
+        {
+            "layer": [layer for layer, _ in names],
+            "head": [head for _, head in names],
+            "l_acc": learned_accuracy(data, singles),
+            "roc_auc": roc_auc(data, singles),
+            "s_acc": s_acc,
+            "s_acc_ties": right[ties].mean(axis=0) if ties.any() else np.nan,
+            "s_acc_others": right[~ties].mean(axis=0),
+            "category": np.select(
+                [s_acc >= SUCCESSFUL, s_acc <= FAILED], ["successful", "failed"], "mixed"
+            ),
+            "eos_l_acc": end_accuracy(data, singles),
+            # The biases of figure F1: by how much a head's share favours '4', and how it varies.
+            "mean_margin": margins.mean(axis=0),
+            "std_margin": margins.std(axis=0),
+        }
+    )
+
+
+def _add_count_columns(table: pd.DataFrame, form: CountForm, fits: ManyFits) -> None:
+    table["w01"], table["w02"] = attention_ratios(form)
+    table["head_weight"] = head_weights(form)
+    d_head = form.values.shape[-1]
+    probes = [
+        readout(form, head, weights[head * d_head : (head + 1) * d_head], float(weights[-1]))
+        for head, weights in enumerate(fits.weights)
+    ]
+    table["readout"] = [str(probe) for probe in probes]
+    table["learned_readout"] = [str(learned_readout(form, head)) for head in range(len(table))]
+
+
+def _pairs(data: HeadData, table: pd.DataFrame, fits: ManyFits) -> tuple[dict[str, Array], float]:
+    n = data.n_heads
+    first, second = np.triu_indices(n, 1)
+    matrices = {metric: np.diag(table[metric].to_numpy()) for metric in METRICS}
+    if len(first) == 0:
+        return matrices, 0.0
+    masks = np.zeros((len(first), n), dtype=bool)
+    masks[np.arange(len(first)), first] = masks[np.arange(len(first)), second] = True
+    better = np.where(fits.objectives[first] <= fits.objectives[second], first, second)
+    pair_fits = separation_fits(data, masks, start=fits.weights[better])
+    values = {
+        "l_acc": learned_accuracy(data, masks),
+        "roc_auc": roc_auc(data, masks),
+        "s_acc": separation_scores(data, pair_fits),
+        "eos_l_acc": end_accuracy(data, masks),
+    }
+    for metric, matrix in matrices.items():
+        matrix[first, second] = matrix[second, first] = values[metric]
+    return matrices, float(pair_fits.gradient_norms.max())
+
+
+def _model_accuracy(data: HeadData, splits: Splits) -> dict[str, float]:
+    logits = data.shares.sum(axis=1) + data.bias
+    right = (logits[:, 0] > logits[:, 1]) == data.test_labels
+    ties = splits.test.ties.numpy()
+    everybody = np.ones((1, data.n_heads), dtype=bool)
+    return {
+        "answer": float(right.mean()),
+        "ties": float(right[ties].mean()) if ties.any() else float("nan"),
+        "others": float(right[~ties].mean()),
+        "eos": float(end_accuracy(data, everybody)[0]),
+    }
