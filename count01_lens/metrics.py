@@ -81,8 +81,9 @@ def learned_accuracy(data: HeadData, masks: Masks) -> Float[Array, " group"]:
         return np.asarray(((logits[..., 0] > logits[..., 1]) == data.test_labels).mean(axis=1))
     margins = data.shares[:, :, 0] - data.shares[:, :, 1]
     bias = data.bias[:, 0] - data.bias[:, 1]
-    decisions = masks @ margins.T + bias > 0
-    return np.asarray((decisions == data.test_labels).mean(axis=1))
+    return np.concatenate(
+        [((part @ margins.T + bias > 0) == data.test_labels).mean(axis=1) for part in _parts(masks)]
+    )
 
 
 def end_accuracy(data: HeadData, masks: Masks) -> Float[Array, " group"]:
@@ -114,10 +115,15 @@ def areas(
 ) -> Float[Array, " group"]:
     """Area under the ROC curve of each row of scores; equal scores count half, as usual."""
     positives, negatives = int(labels.sum()), int((~labels).sum())
-    order = np.argsort(scores, axis=1)
-    ranks = (labels[order] * np.arange(1, len(labels) + 1)).sum(axis=1).astype(float)
-    ordered = np.take_along_axis(scores, order, axis=1)
-    for row in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
+    # Sorting numbers is ten times as fast as sorting indices: the last bit of each score carries
+    # its label along. Equal scores of one label may stand in any order; where scores of different
+    # labels are equal but for that bit, ranks are found by the slow way.
+    bits = (scores.astype(np.float64).view(np.int64) & ~1) | labels
+    ordered = np.sort(bits.view(np.float64), axis=1).view(np.int64)
+    ranks = (ordered & 1) @ np.arange(1.0, len(labels) + 1)
+    close = (ordered & ~1).view(np.float64)
+    mixed = (close[:, 1:] == close[:, :-1]) & (ordered[:, 1:] != ordered[:, :-1])
+    for row in np.flatnonzero(mixed.any(axis=1)):
         ranks[row] = rankdata(scores[row])[labels].sum()
     return np.asarray((ranks - positives * (positives + 1) / 2) / (positives * negatives))
 
@@ -165,5 +171,8 @@ def subset_sizes(masks: Int[Array, " group"]) -> Int[Array, " group"]:
     return np.asarray(np.bitwise_count(masks).astype(int))
 
 
-def _parts(masks: Masks) -> list[Masks]:
-    return [masks[start : start + _TOGETHER] for start in range(0, len(masks), _TOGETHER)]
+def _parts(masks: Masks) -> list[Float[Array, "part head"]]:
+    """Cut groups into portions whose scores fit into the memory of any laptop."""
+    return [
+        masks[start : start + _TOGETHER].astype(float) for start in range(0, len(masks), _TOGETHER)
+    ]
