@@ -127,7 +127,7 @@ def analyze(
         typer.Option(help="Single heads and pairs only, or all groups: a minute for 16 heads."),
     ] = "pairs",
     out: Annotated[
-        Path | None, typer.Option(help="Directory for the tables and the analysis itself.")
+        Path | None, typer.Option(help="Directory for tables, figures and the analysis itself.")
     ] = None,
 ) -> None:
     """Tell what each head of a model does, alone, in pairs, and in all groups.
@@ -137,11 +137,13 @@ def analyze(
     """
     from count01_lens.analysis import analyze_heads
     from count01_lens.checkpoints import load_checkpoint
+    from count01_lens.plots import as_bytes, draw_all
     from count01_lens.storage import write_atomically
 
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"{out}: expected a directory, got a file")
-    analysis = analyze_heads(load_checkpoint(checkpoint))
+    model = load_checkpoint(checkpoint)
+    analysis = analyze_heads(model)
     if groups == "all":
         analysis.groups()
     typer.echo(repr(analysis))
@@ -154,7 +156,12 @@ def analyze(
     for name, table in tables.items():
         write_atomically(out / f"{name}.csv", table.to_csv(index=False).encode())
     analysis.save(out / "analysis.safetensors")
-    typer.echo(f"written to {out}: {', '.join(f'{name}.csv' for name in tables)}")
+    figures = draw_all(model, analysis, with_groups=groups == "all")
+    for name, figure in figures.items():
+        for kind in ("png", "svg"):
+            write_atomically(out / f"{name}.{kind}", as_bytes(figure, kind))
+    files = [*(f"{name}.csv" for name in tables), *(f"{name}.png" for name in figures)]
+    typer.echo(f"written to {out}: {', '.join(files)}")
 
 
 def main() -> None:

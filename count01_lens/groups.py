@@ -64,7 +64,7 @@ def all_groups(data: HeadData, *, progress: bool | None = False) -> AllGroups:
     check_exact(data.n_heads)
     numbers = np.arange(1, 2**data.n_heads)
     masks = as_rows(numbers, data.n_heads)
-    s_acc, worst = _separation_of_all(data, masks, progress)
+    s_acc, worst = separation_of_all(data, masks, progress=progress)
     table = pd.DataFrame(
         {
             "mask": numbers,
@@ -78,9 +78,10 @@ def all_groups(data: HeadData, *, progress: bool | None = False) -> AllGroups:
     return AllGroups(table, empty_values(data), worst)
 
 
-def _separation_of_all(
-    data: HeadData, masks: Bool[Array, "group head"], progress: bool | None
+def separation_of_all(
+    data: HeadData, masks: Bool[Array, "group head"], *, progress: bool | None = False
 ) -> tuple[Float[Array, " group"], float]:
+    """Return s-acc of all groups, in the order of their numbers, and the worst gradient."""
     n = len(masks) + 1
     n_weights = data.train_outputs.shape[1] * data.train_outputs.shape[2] + 1
     weights, objectives = np.zeros((n, n_weights)), np.full(n, np.inf)
@@ -185,12 +186,50 @@ def sampled_shapley(
     return SampledShapley(gains.mean(axis=0), errors, n_permutations)
 
 
+def sampled_interactions(
+    value: Callable[[Bool[Array, "group head"]], Float[Array, " group"]],
+    n_heads: int,
+    *,
+    n_samples: int = 50,
+    seed: int = 0,
+) -> tuple[Float[Array, "head head"], Float[Array, "head head"]]:
+    """Estimate pairwise Shapley interactions; return them and their standard errors.
+
+    For each pair, groups of the other heads are drawn, their size uniform from none to all: the
+    mean synergy of the pair over such groups is its interaction index. The diagonal is left zero.
+
+    Args:
+        value: gives the values of groups, which are rows of booleans, the empty one included.
+        n_heads: how many heads there are, at least 2.
+        n_samples: groups to draw for each pair, at least 2.
+        seed: of the groups.
+    """
+    check_int("n_heads", n_heads, at_least=2)
+    check_int("n_samples", n_samples, at_least=2)
+    rng = np.random.default_rng(seed)
+    means, errors = np.zeros((n_heads, n_heads)), np.zeros((n_heads, n_heads))
+    for i in range(n_heads):
+        for j in range(i + 1, n_heads):
+            others = np.delete(np.arange(n_heads), [i, j])
+            without = np.zeros((n_samples, n_heads), dtype=bool)
+            for row in without:
+                row[rng.permutation(others)[: rng.integers(n_heads - 1)]] = True
+            with_i, with_j, with_both = without.copy(), without.copy(), without.copy()
+            with_i[:, i] = with_j[:, j] = True
+            with_both[:, [i, j]] = True
+            values = value(np.concatenate([with_both, with_i, with_j, without])).reshape(4, -1)
+            synergy = values[0] - values[1] - values[2] + values[3]
+            means[i, j] = means[j, i] = synergy.mean()
+            errors[i, j] = errors[j, i] = synergy.std(ddof=1) / np.sqrt(n_samples)
+    return means, errors
+
+
 def check_exact(n_heads: int) -> None:
     """Raise if there are too many heads to look at every group."""
     if n_heads > LARGEST_EXACT:
         raise ValueError(
             f"{n_heads} heads have 2^{n_heads} - 1 groups: expected at most {LARGEST_EXACT} heads; "
-            "use sampled_shapley, which estimates Shapley values with their standard error"
+            "use sampled_shapley and sampled_interactions, which estimate them with standard errors"
         )
 
 

@@ -4,6 +4,7 @@ Each function returns a matplotlib Figure and changes no global state of matplot
 safe for colour-blind readers, and every figure reads in print.
 """
 
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,36 @@ METRIC_NAMES = {
     "s_acc": "s-acc",
     "eos_l_acc": "[EOS] l-acc",
 }
+
+
+def draw_all(
+    model: "transformer_lens.HookedTransformer", analysis: HeadAnalysis, *, with_groups: bool
+) -> dict[str, Figure]:
+    """Draw every figure that applies, by name; those of all groups only if asked for."""
+    figures = {f"pairs_{metric}": plot_pairs(analysis, metric) for metric in METRIC_NAMES}
+    figures["gains"] = plot_gains(analysis)
+    figures["head_outputs"] = plot_head_outputs(model, analysis)
+    if "w01" in analysis.table:
+        figures["attention_ratios"] = plot_attention_ratios(analysis)
+        figures["logits"] = plot_logits(model)
+        figures |= {f"tables_head_{h}": plot_tables(model, h) for h in range(len(analysis.table))}
+    if with_groups:
+        figures["groups"] = plot_groups(analysis)
+        figures["shapley"] = plot_shapley(analysis)
+        for metric in ("s_acc", "l_acc", "eos_l_acc"):
+            figures[f"interactions_{metric}"] = plot_interactions(analysis, metric)
+    return figures
+
+
+def as_bytes(figure: Figure, kind: str) -> bytes:
+    """Render a figure; the same figure gives the same bytes."""
+    from matplotlib import rc_context
+
+    buffer = io.BytesIO()
+    metadata = {"Date": None} if kind == "svg" else {}
+    with rc_context({"svg.hashsalt": "count01"}):
+        figure.savefig(buffer, format=kind, metadata=metadata, dpi=150)
+    return buffer.getvalue()
 
 
 def plot_pairs(analysis: HeadAnalysis, metric: str = "s_acc") -> Figure:

@@ -318,7 +318,16 @@ def fit_many(
         _newton_together(Z, allowed[part], V[part], C, tol, max_iter)
         for part in (slice(i, i + _TOGETHER) for i in range(0, len(V), _TOGETHER))
     ]
-    return ManyFits(*(np.concatenate(column) for column in zip(*batches, strict=True)))
+    fits = ManyFits(*(np.concatenate(column) for column in zip(*batches, strict=True)))
+    unconverged = int((fits.gradient_norms > tol).sum())
+    if unconverged:
+        warnings.warn(
+            f"{unconverged} of {len(V)} probes did not converge: the worst relative gradient is "
+            f"{fits.gradient_norms.max():.1e}, above tol={tol:g}; raise max_iter",
+            NotConvergedWarning,
+            stacklevel=2,
+        )
+    return fits
 
 
 def _newton_together(

@@ -125,6 +125,65 @@ def verify_up_to_200() -> dict[str, float]:
     return {"seconds": _best(lambda: cl.verify(model), 2)}
 
 
+def analyze_heads() -> dict[str, float]:
+    """Every head and every pair of the 16-head model, after imports."""
+    import count01_lens as cl
+
+    model = _model()
+    return {"seconds": _best(lambda: cl.analyze_heads(model), 3)}
+
+
+def all_groups() -> dict[str, float]:
+    """The four metrics of all 65,535 groups of 16 heads."""
+    import count01_lens as cl
+
+    analysis = cl.analyze_heads(_model())
+    seconds = _best(lambda: analysis.groups(progress=False), 1)
+    return {"seconds": seconds, "worst_gradient": analysis.worst_gradient}
+
+
+def probes_of_all_groups() -> dict[str, float]:
+    """The 65,535 linear SVMs of all groups alone."""
+    import numpy as np
+
+    from count01_lens.groups import as_rows, separation_of_all
+
+    data = _head_data()
+    masks = as_rows(np.arange(1, 2**16), 16)
+    return {"seconds": _best(lambda: separation_of_all(data, masks), 1)}
+
+
+def probes_by_scikit_learn() -> dict[str, float]:
+    """The same SVMs by LinearSVC(C=1000, dual=False, tol=1e-8) on two cores, scaled."""
+    import warnings
+    from math import comb
+
+    import numpy as np
+    from sklearn.svm import LinearSVC
+
+    data, rng, total = _head_data(), np.random.default_rng(0), 0.0
+    probe = LinearSVC(C=1000, dual=False, tol=1e-8, max_iter=100_000)
+    for size in range(1, 17):
+        times = []
+        for _ in range(4):
+            heads = rng.choice(16, size, replace=False)
+            features = data.train_outputs[:, heads].reshape(len(data.train_labels), -1)
+            start = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                probe.fit(features, data.train_labels)
+            times.append(time.perf_counter() - start)
+        total += comb(16, size) * float(np.mean(times))
+    return {"seconds": total / 2}  # as if two processes halved it
+
+
+def _head_data() -> Any:
+    import count01_lens as cl
+    from count01_lens.heads import head_data
+
+    return head_data(_model(), cl.make_splits())
+
+
 def import_package() -> dict[str, float]:
     """`import count01_lens` in a new interpreter, less the interpreter's own start."""
     bare = _best(lambda: _run([sys.executable, "-c", "pass"]), 5)
@@ -148,6 +207,10 @@ MEASUREMENTS: list[Callable[[], dict[str, float]]] = [
     epoch_stack_of_ten,
     train_ten,
     verify_up_to_200,
+    analyze_heads,
+    all_groups,
+    probes_of_all_groups,
+    probes_by_scikit_learn,
     import_package,
     show_help,
 ]
@@ -158,6 +221,7 @@ RATIOS = [
     ("forward: closed form over sequences", "forward_sequences", "forward_closed_form"),
     ("epoch: compact over sequences", "epoch_sequences", "epoch_compact"),
     ("epoch: closed form over sequences", "epoch_sequences", "epoch_closed_form"),
+    ("probes of all groups: over scikit-learn", "probes_by_scikit_learn", "probes_of_all_groups"),
 ]
 
 

@@ -144,7 +144,8 @@ def test_analyze_prints_the_table_and_writes_files(tmp_path):
     assert "2 heads: 0 successful, 0 mixed, 2 failed" in done.stdout
     assert "On the answer they cooperate" in done.stdout
     names = sorted(path.name for path in out.iterdir())
-    assert names == ["analysis.safetensors", "groups.csv", "heads.csv", "pairs.csv"]
+    tables = {"analysis.safetensors", "groups.csv", "heads.csv", "pairs.csv"}
+    assert tables | {"pairs_s_acc.png", "pairs_s_acc.svg", "shapley.png"} <= set(names)
     assert len((out / "groups.csv").read_text().splitlines()) == 4
     done = run("analyze", tmp_path / "model", "--out", tmp_path / "model" / "config.json")
     assert done.returncode == 2

@@ -13,6 +13,7 @@ from count01_lens.groups import (
     METRICS,
     all_groups,
     as_rows,
+    sampled_interactions,
     sampled_shapley,
     shapley_interactions,
     shapley_values,
@@ -151,9 +152,25 @@ def test_sampling_estimates_the_exact_values():
     assert (fewer.standard_errors > 3 * sampled.standard_errors).all()
 
 
+def test_sampled_interactions_estimate_the_exact_ones():
+    values = np.random.default_rng(6).standard_normal(2**5)
+
+    def value(masks):
+        return values[masks @ (1 << np.arange(5))]
+
+    means, errors = sampled_interactions(value, 5, n_samples=1500, seed=2)
+    exact = shapley_interactions(values)
+    pairs = np.triu_indices(5, 1)
+    assert (np.abs(means - exact)[pairs] < 5 * errors[pairs]).all()
+    np.testing.assert_array_equal(means, means.T)
+    assert not np.diag(means).any()
+
+
 def test_too_many_heads_are_told_what_to_do():
     data = head_data(build_model(ModelConfig(d_embed=64, n_heads=64)), SPLITS)
-    with pytest.raises(ValueError, match=r"64 heads .* use sampled_shapley"):
+    with pytest.raises(
+        ValueError, match=r"64 heads .* use sampled_shapley and sampled_interactions"
+    ):
         all_groups(data)
     sampled = sampled_shapley(
         lambda masks: learned_accuracy(data, masks), 64, empty=0.5, n_permutations=5

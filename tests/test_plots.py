@@ -39,6 +39,23 @@ def test_every_figure_is_drawn_and_leaves_matplotlib_alone(name, tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
+def test_the_same_figure_gives_the_same_bytes():
+    for kind in ("png", "svg"):
+        one, two = (plots.as_bytes(plots.plot_pairs(ANALYSIS), kind) for _ in range(2))
+        assert one == two
+
+
+def test_all_figures_that_apply_are_drawn():
+    few = plots.draw_all(MODEL, ANALYSIS, with_groups=False)
+    many = plots.draw_all(MODEL, ANALYSIS, with_groups=True)
+    assert {"pairs_s_acc", "gains", "head_outputs", "logits", "tables_head_3"} <= set(few)
+    assert set(many) - set(few) >= {"groups", "shapley", "interactions_eos_l_acc"}
+    deep = two_layers(None)
+    assert "attention_ratios" not in plots.draw_all(
+        deep, analyze_heads(deep, TINY), with_groups=False
+    )
+
+
 def test_heat_maps_show_the_matrices():
     image = plots.plot_pairs(ANALYSIS, "roc_auc").axes[0].images[0]
     np.testing.assert_array_equal(image.get_array(), ANALYSIS.pairs["roc_auc"])

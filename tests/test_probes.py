@@ -126,6 +126,13 @@ def test_many_at_once_are_the_same_as_one_by_one():
         assert scores[index] == pytest.approx(expected, abs=2 / 1500)
 
 
+def test_many_that_did_not_converge_say_so():
+    X = UNTRAINED[:, :3].reshape(7000, -1)
+    with pytest.warns(NotConvergedWarning, match="2 of 2 probes did not converge"):
+        fits = fit_many(X, Y, np.ones((2, 6), dtype=bool), max_iter=1)
+    assert (fits.gradient_norms > 1e-10).all()
+
+
 def test_a_start_changes_the_way_and_not_the_end():
     X = TRAINED[:, :4].reshape(7000, -1)
     small = LinearSVM().fit(X[:, :6], Y)
