@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 # Importing torch takes seconds, TransformerLens more. Each public name is imported when it is
 # first used, so that `import count01_lens` and `count01-lens --help` are instant.
 _MODULE_OF = {
+    "AttentionRatios": "attention_rows",
     "CheckpointError": "checkpoints",
     "CountForm": "closed_form",
     "HeadAnalysis": "analysis",
     "LinearSVM": "probes",
     "MalformedSentenceError": "language",
     "ModelConfig": "model",
+    "PatchedForm": "attention_rows",
+    "RowPatch": "attention_rows",
     "Sentence": "language",
     "Split": "dataset",
     "SplitSpec": "dataset",
@@ -36,6 +39,8 @@ _MODULE_OF = {
     "compact_logits": "compact",
     "compact_tokens": "compact",
     "cooperative_model": "handcrafted",
+    "copy_attention": "interventions",
+    "copy_attention_hooks": "interventions",
     "count_form_applies": "compact",
     "decode": "language",
     "encode": "language",
@@ -49,21 +54,28 @@ _MODULE_OF = {
     "multiplicities": "closed_form",
     "ov_table": "readout",
     "parse": "language",
+    "patch_attention": "interventions",
+    "patch_attention_hooks": "interventions",
     "qk_table": "readout",
     "right_answer": "language",
     "save_checkpoint": "checkpoints",
+    "set_attention": "interventions",
+    "set_attention_hooks": "interventions",
     "train": "training",
     "validate": "language",
     "verify": "verification",
 }
 
 __all__ = [
+    "AttentionRatios",
     "CheckpointError",
     "CountForm",
     "HeadAnalysis",
     "LinearSVM",
     "MalformedSentenceError",
     "ModelConfig",
+    "PatchedForm",
+    "RowPatch",
     "Sentence",
     "Split",
     "SplitSpec",
@@ -83,6 +95,8 @@ __all__ = [
     "compact_logits",
     "compact_tokens",
     "cooperative_model",
+    "copy_attention",
+    "copy_attention_hooks",
     "count_form_applies",
     "decode",
     "encode",
@@ -96,9 +110,13 @@ __all__ = [
     "multiplicities",
     "ov_table",
     "parse",
+    "patch_attention",
+    "patch_attention_hooks",
     "qk_table",
     "right_answer",
     "save_checkpoint",
+    "set_attention",
+    "set_attention_hooks",
     "train",
     "validate",
     "verify",
@@ -106,6 +124,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from count01_lens.analysis import HeadAnalysis, analyze_heads
+    from count01_lens.attention_rows import AttentionRatios, PatchedForm, RowPatch
     from count01_lens.checkpoints import (
         CheckpointError,
         checkpoint_info,
@@ -123,6 +142,14 @@ if TYPE_CHECKING:
     from count01_lens.dataset import Split, Splits, SplitSpec, make_splits
     from count01_lens.handcrafted import cooperative_model, ensemble_model, minimal_model
     from count01_lens.heads import ablate_heads, ablate_heads_hooks, head_logits, head_outputs
+    from count01_lens.interventions import (
+        copy_attention,
+        copy_attention_hooks,
+        patch_attention,
+        patch_attention_hooks,
+        set_attention,
+        set_attention_hooks,
+    )
     from count01_lens.language import (
         MalformedSentenceError,
         Sentence,

@@ -113,17 +113,20 @@ class CountForm:
         cls,
         models: Sequence["transformer_lens.HookedTransformer"],
         dtype: torch.dtype | None = None,
+        *,
+        ignore_hooks: bool = False,
     ) -> "CountForm":
         """Make the tables of models of one shape, to which `count_form_applies`.
 
         Args:
             models: at least one.
             dtype: of the tables; the models' own by default.
+            ignore_hooks: take models with hooks attached, as if these were not there.
         """
         if not isinstance(models, Sequence) or not models:
             raise ValueError(f"models: expected a list of at least one model, got {models!r}")
         for model in models:
-            require_count_form(model)
+            require_count_form(model, ignore_hooks=ignore_hooks)
         shapes = {(m.cfg.d_model, m.cfg.n_heads, m.cfg.d_head) for m in models}
         scales = {float(m.blocks[0].attn.attn_scale) for m in models}
         if len(shapes) > 1 or len(scales) > 1:
@@ -191,15 +194,20 @@ class CountForm:
         n = rearrange(multiplicity, "... sample q key -> ... sample (q key)")
         denominator = n @ rearrange(relative, "m head q key -> m (q key) head")
         if denominator.detach().min() < _smallest_safe(scores.dtype):
-            attention = self.attention(multiplicity, place).sum(dim=-2)
-            values = self.values[:, :, KEYS]
-            return einsum(attention, values, "m sample head key, m head key d -> m sample d head")
+            return self._outputs_by_attention(multiplicity, place)
         weighted = relative.unsqueeze(-1) * self.values[:, :, None, KEYS]
         numerator = n @ rearrange(weighted, "m head q key d -> m (q key) (d head)")
         by_coordinate = rearrange(
             numerator, "m sample (d head) -> m sample d head", head=scores.shape[1]
         )
         return by_coordinate * denominator.reciprocal().unsqueeze(-2)
+
+    def _outputs_by_attention(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample d_head head"]:
+        attention = self.attention(multiplicity, place).sum(dim=-2)
+        values = self.values[:, :, KEYS]
+        return einsum(attention, values, "m sample head key, m head key d -> m sample d head")
 
     def head_logits(
         self, multiplicity: Float[Tensor, "*model sample query key"], place: Place

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from count01_lens.dataset import as_counts, labels_of
+from count01_lens.hooks import z_hook
 from count01_lens.language import At, Token
 from count01_lens.model import D_VOCAB
 from count01_lens.validation import check_choice
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     import transformer_lens
 
 SCORES_HOOK = "blocks.0.attn.hook_attn_scores"
+# Under this name the hook point of the scores carries the multiplicities while a compact run is
+# on its way: later hooks, such as attention patches, have to know them.
+MULTIPLICITY = "multiplicity"
 POSITION: dict[At, int] = {"=": 4, "answer": 5}
 
 
@@ -43,6 +47,7 @@ def compact_hooks(data: Any) -> list[tuple[str, Callable[..., Tensor]]]:
     multiplicity = torch.ones(len(counts), 6, dtype=torch.long)
     multiplicity[:, 1:4] = counts
     log_n = multiplicity.double().log()
+    noted: list[Any] = []
 
     def add_log_multiplicity(
         scores: Float[Tensor, "sample head query key"], hook: Any
@@ -52,9 +57,16 @@ def compact_hooks(data: Any) -> list[tuple[str, Callable[..., Tensor]]]:
                 f"compact_hooks: expected the tokens compact_tokens(data) of the same "
                 f"{len(log_n)} sentences, got scores of shape {list(scores.shape)}"
             )
+        hook.ctx[MULTIPLICITY] = multiplicity
+        noted.append(hook)
         return scores + log_n[:, None, None, :].to(scores)
 
-    return [(SCORES_HOOK, add_log_multiplicity)]
+    def forget_multiplicity(z: Float[Tensor, "sample position head d_head"], hook: Any) -> Tensor:
+        while noted:
+            noted.pop().ctx.pop(MULTIPLICITY, None)
+        return z
+
+    return [(SCORES_HOOK, add_log_multiplicity), (z_hook(0), forget_multiplicity)]
 
 
 def compact_logits(
@@ -62,36 +74,48 @@ def compact_logits(
 ) -> Float[Tensor, "sample vocab"]:
     """Run sentences in the compact form; return the logits of the token after '=' or the answer.
 
+    Hooks attached to the model take part; they see six positions.
+
     Args:
         model: one to which `count_form_applies`.
         data: a split, or counts [sample, 3].
         at: "=" or "answer".
     """
     check_choice("at", at, ("=", "answer"))
-    require_count_form(model)
+    require_count_form(model, ignore_hooks=True)
     counts = as_counts(data)
     tokens = compact_tokens(counts).to(model.W_E.device)
     logits: Tensor = model.run_with_hooks(tokens, fwd_hooks=compact_hooks(counts))
     return logits[:, POSITION[at]]
 
 
-def count_form_applies(model: "transformer_lens.HookedTransformer") -> str | None:
+def count_form_applies(
+    model: "transformer_lens.HookedTransformer", *, ignore_hooks: bool = False
+) -> str | None:
     """Tell whether a model may be run on counts instead of sequences.
+
+    Args:
+        model: any model.
+        ignore_hooks: ask for the model as if no hooks were attached to it.
 
     Returns:
         None if it may; otherwise the reason why not, as text.
     """
-    return next(_reasons_against(model), None)
+    return next(_reasons_against(model, ignore_hooks), None)
 
 
-def require_count_form(model: "transformer_lens.HookedTransformer") -> None:
+def require_count_form(
+    model: "transformer_lens.HookedTransformer", *, ignore_hooks: bool = False
+) -> None:
     """Raise a ValueError with the reason if a model cannot be run on counts."""
-    reason = count_form_applies(model)
+    reason = count_form_applies(model, ignore_hooks=ignore_hooks)
     if reason is not None:
         raise ValueError(f"this model cannot be run on counts: {reason}; run it on sequences")
 
 
-def _reasons_against(model: "transformer_lens.HookedTransformer") -> Iterator[str]:
+def _reasons_against(
+    model: "transformer_lens.HookedTransformer", ignore_hooks: bool
+) -> Iterator[str]:
     from transformer_lens import HookedTransformer
 
     if not isinstance(model, HookedTransformer):
@@ -127,6 +151,8 @@ def _reasons_against(model: "transformer_lens.HookedTransformer") -> Iterator[st
     for option in ("attn_scores_soft_cap", "output_logits_soft_cap"):
         if getattr(cfg, option, -1.0) > 0:
             yield f"it has a soft cap ({option})"
+    if ignore_hooks:
+        return
     # TransformerLens attaches its hooks to modules as plain torch hooks, so this finds both kinds.
     hooked = [
         name or "the model"

@@ -62,7 +62,13 @@ class CountReadout:
     @property
     def coefficients(self) -> Float[Array, " coefficient=4"]:
         """α, β0, β1, β2 up to a positive factor: β1 is ±1, or the largest β where β1 is nothing."""
-        weights = np.exp(self.scores - self.scores[1:4].max()) * self.values
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Where '[BOS]' or '=' take all attention, α is beyond any number.
+            weights = np.nan_to_num(
+                np.exp(self.scores - self.scores[1:4].max()) * self.values,
+                posinf=np.inf,
+                neginf=-np.inf,
+            )
         alpha, betas = weights[0] + weights[4], weights[1:4]
         largest = np.abs(betas).max()
         unit = abs(betas[1]) if abs(betas[1]) > 1e-3 * largest else largest

@@ -144,3 +144,11 @@ def test_head_weights_are_lengths_that_sum_to_one():
     np.testing.assert_allclose(weights, np.array(by_hand) / sum(by_hand), rtol=1e-5)
     cooperative = CountForm.from_models([cooperative_model()])
     np.testing.assert_allclose(head_weights(cooperative), [0.5, 0.5])
+
+
+def test_a_head_that_looks_at_the_ends_alone_has_an_infinite_constant():
+    scores = np.array([3000.0, 0.0, 0.0, 0.0, 0.0])
+    readout = CountReadout(scores, np.array([-1.0, -1.0, 1.0, 0.0, 1.0]))
+    assert readout.coefficients.tolist() == [-np.inf, -1.0, 1.0, 0.0]
+    assert str(readout) == "n1 − n0 − inf > 0"
+    assert not readout.decide(torch.tensor([[0, 200, 0]])).any()
