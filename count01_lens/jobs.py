@@ -1,0 +1,364 @@
+"""Many independent jobs, each done once, on any executor: stop them and start them again.
+
+A job is a function and its configuration. Its result is kept under a key made of these, so a job
+whose result is there is not run again, and a changed one is another job.
+
+Processes run one job at a time (see `supervision`), so one that crashes or hangs takes no other
+down. They hand their results to this one, which alone writes: cluster workers need no
+shared disk. It writes each result as soon as it arrives, so being killed costs only what was still
+running. What failed is not kept: the next run tries it again.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from count01_lens.progress import _in_notebook
+from count01_lens.results import Arrays, ResultStore, canonical, encode, plain
+from count01_lens.storage import sha256
+from count01_lens.supervision import ProcessDiedError, Processes, TimeLimitError, supervised
+from count01_lens.threads import one_thread
+from count01_lens.validation import check_int, check_number
+from count01_lens.versions import library_versions
+
+FORMAT = 1
+ATTEMPTS = 2  # for a job whose process died: the second is alone, with all the memory
+_IN_FLIGHT = 1000  # as many jobs as a given executor has to choose from
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A function of a module, to be called with a configuration.
+
+    Args:
+        name: what people call it; no part of the key.
+        function: found by its name in other processes, where what it prints goes to stderr, bars
+            of progress too; returns what `results.encode` can write.
+        configuration: its arguments, as plain values, random seeds among them.
+        code_version: change it when the function comes to compute something else.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    configuration: Mapping[str, Any]
+    code_version: str
+
+    def __post_init__(self) -> None:
+        for name in ("name", "code_version"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name}: expected text, got {getattr(self, name)!r}")
+        if not isinstance(self.configuration, Mapping):
+            raise TypeError(f"configuration: expected a dict, got {self.configuration!r}")
+        object.__setattr__(self, "configuration", plain(self.configuration, "configuration"))
+        _ = self.key  # from now on nothing changes it
+
+    @cached_property
+    def identity(self) -> str:
+        """All that the result depends on, as canonical JSON."""
+        return canonical(
+            {
+                "format": FORMAT,
+                "function": _name_of(self.function),
+                "configuration": self.configuration,
+                "code_version": self.code_version,
+            }
+        )
+
+    @cached_property
+    def key(self) -> str:
+        """The SHA-256 sum of the identity."""
+        return sha256(self.identity.encode())
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A job without a result, and why: a traceback, or how its process ended."""
+
+    job: Job
+    reason: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the jobs; results are in the store."""
+
+    found: list[Job] = field(default_factory=list)
+    new: list[Job] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Raise if a job failed."""
+        if self.failed:
+            raise JobsFailedError(str(self))
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.found) + len(self.new)} jobs done, {len(self.new)} of them now"]
+        for failure in self.failed:
+            lines.append(f"failed: {failure.job.name} {canonical(failure.job.configuration)}")
+            lines.append(failure.reason)
+        return "\n".join(lines)
+
+
+class JobsFailedError(RuntimeError):
+    """Some jobs have no result."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far the jobs are."""
+
+    total: int
+    done: int
+    failed: int
+    running: int
+    seconds_left: float | None
+
+    def __str__(self) -> str:
+        left = "" if self.seconds_left is None else f", about {self.seconds_left:.0f} s left"
+        return f"{self.done}/{self.total} jobs done, {self.failed} failed{left}"
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    store: ResultStore,
+    *,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    time_limit: float | None = None,
+    progress: bool | Callable[[Status], None] | None = None,
+) -> Outcome:
+    """Run the jobs that have no result yet, and keep each result as soon as it is there.
+
+    On Ctrl-C what is running is stopped, what is finished is kept, and KeyboardInterrupt goes on.
+    (A given executor is asked to cancel; what it cannot cancel ends by itself, and is lost.)
+
+    Args:
+        jobs: any; of equal ones, one is run.
+        store: where results are; only one process at a time may write there.
+        executor: where to run, such as `dask.distributed.Client(...).get_executor()`. Its workers
+            start a process for each of their threads, and call the functions there.
+        workers: without an executor, how many processes; as many as there are cores by default. 0
+            calls the functions right here, for debugging: no time limit, and a crash is a crash.
+        time_limit: seconds that a job may take, what its module imports included.
+        progress: called with the status after every job; or True, False, or None to show it only
+            where somebody is likely to look on.
+    """
+    unique = _unique(jobs)
+    if not isinstance(store, ResultStore):
+        raise TypeError(f"store: expected a ResultStore, got {store!r}")
+    if time_limit is not None:
+        check_number("time_limit", time_limit, above=0)
+    if executor is None:
+        workers = os.cpu_count() or 1 if workers is None else workers
+        check_int("workers", workers, at_least=0)
+        if workers == 0 and time_limit is not None:
+            raise ValueError("time_limit: expected a process to end; use workers=1 instead of 0")
+    elif workers is not None or not isinstance(executor, Executor):
+        raise ValueError(f"expected an executor or a number of workers, got {executor}, {workers}")
+    with ExitStack() as stack:
+        stack.enter_context(store.opened())
+        found, waiting = _look_up(unique, store)
+        processes = stack.enter_context(Processes(workers)) if workers else None
+        place = processes if executor is None else executor
+        view = _view(progress, len(unique), len(found), stack)
+        run = _Run(store, place, time_limit, view, Outcome(found), len(unique))
+        try:
+            for attempt in range(ATTEMPTS):
+                at_once = 1 if attempt or workers == 0 else workers or _IN_FLIGHT
+                waiting = run.attempt(waiting, attempt, at_once)
+        except KeyboardInterrupt:
+            for future in run.running:
+                future.cancel()
+            if processes is not None:
+                processes.stop()
+            run.keep_finished()
+            raise
+        return run.outcome
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What comes back from a job."""
+
+    state: Literal["done", "failed", "died"]
+    reason: str = ""
+    arrays: Arrays = field(default_factory=dict)
+
+
+@dataclass
+class _Run:
+    """Hands out jobs and collects reports."""
+
+    store: ResultStore
+    executor: Executor | None
+    time_limit: float | None
+    view: Callable[[Status], None]
+    outcome: Outcome
+    total: int
+    running: dict[Future[_Report], Job] = field(default_factory=dict)
+    start: float = field(default_factory=time.monotonic)
+
+    def attempt(self, jobs: list[Job], attempt: int, at_once: int) -> list[Job]:
+        """Run jobs; return those whose process died, to be tried again."""
+        waiting, died = deque(jobs), list[Job]()
+        self._show(0)
+        while waiting or self.running:
+            while waiting and len(self.running) < at_once:
+                job = waiting.popleft()
+                self.running[self._submit(job, attempt)] = job
+            for future in wait(self.running, return_when=FIRST_COMPLETED).done:
+                job, report = self.running[future], _report_of(future)
+                if report.state == "done":
+                    self.store.save(job, report.arrays)
+                    self.outcome.new.append(job)
+                elif report.state == "died" and attempt + 1 < ATTEMPTS:
+                    died.append(job)
+                else:
+                    self.outcome.failed.append(Failure(job, report.reason))
+                del self.running[future]
+            self._show(min(at_once, len(waiting) + len(self.running)))
+        return died
+
+    def keep_finished(self) -> None:
+        """Save what finished and was not looked at."""
+        for future, job in self.running.items():
+            if future.done() and (report := _report_of(future)).state == "done":
+                self.store.save(job, report.arrays)
+
+    def _submit(self, job: Job, attempt: int) -> Future[_Report]:
+        future: Future[_Report] = Future()
+        if self.executor is None:
+            with one_thread():
+                future.set_result(_perform(job.name, job.identity))
+            return future
+        try:  # the attempt makes it another call: Dask may answer equal ones only once
+            return self.executor.submit(
+                _supervise, job.name, job.identity, self.time_limit, attempt
+            )
+        except RuntimeError as error:  # it is broken or was shut down
+            future.set_exception(error)
+            return future
+
+    def _show(self, running: int) -> None:
+        new, failed = len(self.outcome.new), len(self.outcome.failed)
+        done = len(self.outcome.found) + new
+        pace = (time.monotonic() - self.start) / (new + failed) if new + failed else None
+        left = None if pace is None else pace * (self.total - done - failed)
+        self.view(Status(self.total, done, failed, running, left))
+
+
+def _perform(name: str, identity: str) -> _Report:
+    """Run a job in this process."""
+    try:
+        described = json.loads(identity)
+        module, _, function = described["function"].partition(":")
+        function = getattr(importlib.import_module(module), function)
+        start = time.perf_counter()
+        value = function(**json.loads(identity)["configuration"])
+        seconds = time.perf_counter() - start
+        about = dict(name=name, identity=described, seconds=seconds, versions=library_versions())
+        return _Report("done", arrays=encode(value, **about))
+    except (Exception, SystemExit):
+        return _Report("failed", traceback.format_exc())
+
+
+def _supervise(name: str, identity: str, time_limit: float | None, attempt: int) -> _Report:
+    """Run a job in the process of this thread."""
+    try:
+        return supervised(_perform, name, identity, time_limit=time_limit)
+    except TimeLimitError as error:
+        return _Report("failed", str(error))
+    except ProcessDiedError as error:
+        return _Report("died", f"{error}\n(attempt {attempt + 1} of {ATTEMPTS})")
+
+
+def _report_of(future: Future[_Report]) -> _Report:
+    try:
+        return future.result()
+    except Exception as error:  # a broken pool, a lost worker, a cancelled future
+        return _Report(
+            "failed", "the executor lost it\n" + "".join(traceback.format_exception(error))
+        )
+
+
+def _name_of(function: Any) -> str:
+    """Return module:name, by which any process finds the function."""
+    name, module = getattr(function, "__qualname__", "?"), getattr(function, "__module__", "?")
+    here = sys.modules.get(module)
+    if module == "__main__":  # of `python -m package.module`, which others can import by that name
+        spec = getattr(here, "__spec__", None)
+        module = "__main__" if spec is None else spec.name
+    is_found = name.isidentifier() and getattr(here, name, None) is function
+    if not is_found or module.rpartition(".")[2] == "__main__":
+        raise TypeError(
+            f"function: expected one defined at the top of a module that can be imported, got "
+            f"{function!r}; other processes could not find it"
+        )
+    return f"{module}:{name}"
+
+
+def _unique(jobs: Iterable[Job]) -> list[Job]:
+    unique: dict[str, Job] = {}
+    for job in jobs:
+        if not isinstance(job, Job):
+            raise TypeError(f"jobs: expected several Job, got {job!r}")
+        unique.setdefault(job.key, job)
+    return list(unique.values())
+
+
+def _look_up(jobs: list[Job], store: ResultStore) -> tuple[list[Job], list[Job]]:
+    """Tell the jobs that have a result from those that have none."""
+    found: list[Job] = []
+    waiting: list[Job] = []
+    versions, others = library_versions(), 0
+    for job in jobs:
+        result = store.find(job)
+        (waiting if result is None else found).append(job)
+        others += result is not None and result.versions != versions
+    if others:
+        warnings.warn(
+            f"{store.directory}: {others} results were made with other library versions; new ones "
+            "may differ in rounding",
+            stacklevel=3,
+        )
+    return found, waiting
+
+
+def _view(
+    progress: bool | Callable[[Status], None] | None, total: int, found: int, stack: ExitStack
+) -> Callable[[Status], None]:
+    """Return what shows a status: a function of the user's, a bar, lines, or nothing."""
+    if callable(progress):
+        return progress
+    interactive = sys.stderr.isatty() or _in_notebook()
+    if interactive and progress is not False:
+        from tqdm.auto import tqdm
+
+        bar = stack.enter_context(tqdm(total=total, initial=found, unit="job", dynamic_ncols=True))
+
+        def update(status: Status) -> None:
+            bar.set_postfix_str(f"{status.running} running, {status.failed} failed", refresh=False)
+            bar.update(status.done + status.failed - bar.n)
+
+        return update
+    shown = found
+
+    def print_now_and_then(status: Status) -> None:
+        nonlocal shown
+        ended = status.done + status.failed
+        if ended > shown and (ended == total or ended - shown >= total / 10):
+            shown = ended
+            print(status, file=sys.stderr, flush=True)
+
+    return print_now_and_then if progress is True else lambda status: None

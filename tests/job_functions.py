@@ -1,0 +1,111 @@
+"""Functions that tests run as jobs: apart from the tests, so that processes import them at once."""
+
+import ctypes
+import os
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def mark(log: str, value: int) -> int:
+    """Leave a file for this call; return how many there are for this value."""
+    (Path(log) / f"{value}-{os.getpid()}-{secrets.token_hex(4)}").touch()
+    return len(list(Path(log).glob(f"{value}-*")))
+
+
+def calls(log: Path) -> dict[int, int]:
+    """How often each value was computed."""
+    values = [int(path.name.split("-")[0]) for path in log.iterdir()]
+    return {value: values.count(value) for value in sorted(values)}
+
+
+def processes(log: Path) -> set[int]:
+    """Which processes computed something."""
+    return {int(path.name.split("-")[1]) for path in log.iterdir()}
+
+
+def square(log: str, value: int):
+    mark(log, value)
+    return {"square": value**2}
+
+
+def wait_for(log: str, value: int, file: str):
+    mark(log, value)
+    while not Path(file).exists():
+        time.sleep(0.02)
+    return {"square": value**2}
+
+
+def raises(log: str, value: int):
+    mark(log, value)
+    raise ArithmeticError(f"no luck with {value}")
+
+
+def leaves(log: str, value: int):
+    mark(log, value)
+    sys.exit("leaving")
+
+
+def returns_a_set(log: str, value: int):
+    mark(log, value)
+    return {"numbers": {1, 2}}
+
+
+def killed(log: str, value: int, times: int):
+    if mark(log, value) <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"square": value**2}
+
+
+def crashes(log: str, value: int):
+    mark(log, value)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def kills_its_parent(log: str, value: int):
+    if mark(log, value) == 1:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
+    return {"square": value**2}
+
+
+def sleeps(log: str, value: int):
+    mark(log, value)
+    time.sleep(600)
+
+
+def spins(log: str, value: int):
+    mark(log, value)
+    while True:
+        pass
+
+
+def hangs_in_c(log: str, value: int):
+    """Hang with the interpreter locked: no Python code can run any more, in any thread."""
+    mark(log, value)
+    ctypes.PyDLL(None).sleep(600)
+
+
+def surroundings():
+    """What a job sees of the world, after doing its worst to the reply."""
+    import numpy
+    import torch
+
+    print("not a reply")
+    os.write(1, b"not a reply either\n")
+    return {
+        "threads": torch.get_num_threads(),
+        "stdin": sys.stdin.read(),
+        "large": numpy.arange(1_000_000),
+    }
+
+
+def changes_its_arguments(values: list[int]):
+    values.append(3)
+    return {"values": values}
+
+
+def pid() -> int:
+    return os.getpid()
