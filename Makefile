@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench stress clean
+.PHONY: demo test lint format notebooks bench stress clean
 
 demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
@@ -22,6 +22,11 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Runs the notebooks of the docs and stores what they show.
+notebooks: $(STAMP)
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
+		--ExecutePreprocessor.record_timing=False docs/*.ipynb
 
 bench: $(STAMP)
 	$(BIN)/python -m experiments.bench

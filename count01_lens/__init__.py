@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 # Importing torch takes seconds, TransformerLens more. Each public name is imported when it is
 # first used, so that `import count01_lens` and `count01-lens --help` are instant.
 _MODULE_OF = {
+    "AttentionPatcher": "widgets",
     "AttentionRatios": "attention_rows",
+    "AttentionView": "attention_view",
     "CheckpointError": "checkpoints",
     "CountForm": "closed_form",
     "HeadAnalysis": "analysis",
     "LinearSVM": "probes",
     "MalformedSentenceError": "language",
     "ModelConfig": "model",
+    "PatchSession": "patching",
     "PatchedForm": "attention_rows",
+    "RatioSweep": "sweeps",
     "RowPatch": "attention_rows",
     "Sentence": "language",
     "Split": "dataset",
@@ -38,6 +42,7 @@ _MODULE_OF = {
     "compact_hooks": "compact",
     "compact_logits": "compact",
     "compact_tokens": "compact",
+    "compare_attention": "attention_view",
     "cooperative_model": "handcrafted",
     "copy_attention": "interventions",
     "copy_attention_hooks": "interventions",
@@ -61,20 +66,27 @@ _MODULE_OF = {
     "save_checkpoint": "checkpoints",
     "set_attention": "interventions",
     "set_attention_hooks": "interventions",
+    "show_attention": "attention_view",
+    "show_shares": "share_view",
+    "sweep_attention": "sweeps",
     "train": "training",
     "validate": "language",
     "verify": "verification",
 }
 
 __all__ = [
+    "AttentionPatcher",
     "AttentionRatios",
+    "AttentionView",
     "CheckpointError",
     "CountForm",
     "HeadAnalysis",
     "LinearSVM",
     "MalformedSentenceError",
     "ModelConfig",
+    "PatchSession",
     "PatchedForm",
+    "RatioSweep",
     "RowPatch",
     "Sentence",
     "Split",
@@ -94,6 +106,7 @@ __all__ = [
     "compact_hooks",
     "compact_logits",
     "compact_tokens",
+    "compare_attention",
     "cooperative_model",
     "copy_attention",
     "copy_attention_hooks",
@@ -117,6 +130,9 @@ __all__ = [
     "save_checkpoint",
     "set_attention",
     "set_attention_hooks",
+    "show_attention",
+    "show_shares",
+    "sweep_attention",
     "train",
     "validate",
     "verify",
@@ -125,6 +141,7 @@ __all__ = [
 if TYPE_CHECKING:
     from count01_lens.analysis import HeadAnalysis, analyze_heads
     from count01_lens.attention_rows import AttentionRatios, PatchedForm, RowPatch
+    from count01_lens.attention_view import AttentionView, compare_attention, show_attention
     from count01_lens.checkpoints import (
         CheckpointError,
         checkpoint_info,
@@ -162,12 +179,16 @@ if TYPE_CHECKING:
         validate,
     )
     from count01_lens.model import ModelConfig, build_model
+    from count01_lens.patching import PatchSession
     from count01_lens.probes import LinearSVM
     from count01_lens.readout import ov_table, qk_table
     from count01_lens.recipe import TrainConfig
+    from count01_lens.share_view import show_shares
+    from count01_lens.sweeps import RatioSweep, sweep_attention
     from count01_lens.trainer import TrainingDivergedError
     from count01_lens.training import TrainResult, train
     from count01_lens.verification import Verification, verify
+    from count01_lens.widgets import AttentionPatcher
 
 __version__ = "0.1.0"
 

@@ -32,6 +32,7 @@ from count01_lens.metrics import (
     empty_values,
     end_accuracy,
     learned_accuracy,
+    model_accuracies,
     roc_auc,
     separation_accuracy,
     separation_fits,
@@ -282,7 +283,9 @@ def analyze_heads(
     if data.n_heads > LARGEST_EXACT:
         notes.append(f"{data.n_heads} heads: too many for all groups; use .sampled_shapley(metric)")
     worst = max(worst, float(fits.gradient_norms.max()))
-    return HeadAnalysis(table, pairs, _model_accuracy(data, splits), notes, data, worst)
+    return HeadAnalysis(
+        table, pairs, model_accuracies(data, splits.test.ties.numpy()), notes, data, worst
+    )
 
 
 def _table_of_singles(
@@ -350,16 +353,3 @@ def _pairs(data: HeadData, table: pd.DataFrame, fits: ManyFits) -> tuple[dict[st
     for metric, matrix in matrices.items():
         matrix[first, second] = matrix[second, first] = values[metric]
     return matrices, float(pair_fits.gradient_norms.max())
-
-
-def _model_accuracy(data: HeadData, splits: Splits) -> dict[str, float]:
-    logits = data.shares.sum(axis=1) + data.bias
-    right = (logits[:, 0] > logits[:, 1]) == data.test_labels
-    ties = splits.test.ties.numpy()
-    everybody = np.ones((1, data.n_heads), dtype=bool)
-    return {
-        "answer": float(right.mean()),
-        "ties": float(right[ties].mean()) if ties.any() else float("nan"),
-        "others": float(right[~ties].mean()),
-        "eos": float(end_accuracy(data, everybody)[0]),
-    }

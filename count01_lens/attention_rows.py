@@ -14,10 +14,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from count01_lens.closed_form import KEYS, QUERIES, CountForm, Place
+from count01_lens.closed_form import KEYS, QUERIES, CountForm, Place, smallest_safe
 from count01_lens.compact import count_form_applies
 from count01_lens.hooks import HeadName, check_heads
 from count01_lens.language import COUNTED, TOKENS, At, Token
+from count01_lens.model import check_model
 from count01_lens.validation import check_choice
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class AttentionRatios:
 
     def __post_init__(self) -> None:
         for name in ("w01", "w02"):
-            object.__setattr__(self, name, _checked_ratio(name, getattr(self, name)))
+            object.__setattr__(self, name, check_ratio(name, getattr(self, name)))
         if self.w01 == 0 and self.w02 == 0:
             raise ValueError(
                 "w01 = 0 and w02 = 0 both take all attention from '0' and say nothing about '1' "
@@ -193,21 +194,29 @@ class PatchedForm(CountForm):
     def _outputs_by_coordinate(
         self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
     ) -> Float[Tensor, "model sample d_head head"]:
-        return self._outputs_by_attention(multiplicity, place)
+        patch = self.patch
+        queries = list(ASKING[patch.at])
+        if patch.kept.any() or place != patch.at or (patch.log_weights == -math.inf).all(-1).any():
+            return self._outputs_by_attention(multiplicity, place)
+        # Where nothing is kept, new weights are nothing but other scores: the fast way works, but
+        # for the few sentences with next to nothing to attend to.
+        scores = self.scores.clone()
+        scores[:, torch.tensor(patch.heads)[:, None], torch.tensor(queries)] = patch.log_weights[
+            :, queries
+        ].to(scores)
+        numerator, denominator = self._sums(scores[:, :, QUERIES[place], KEYS], multiplicity)
+        outputs = numerator * denominator.reciprocal().unsqueeze(-2)
+        unsafe = (denominator < smallest_safe(scores.dtype)).any(dim=-1).any(dim=0)
+        if unsafe.any():
+            outputs[:, unsafe] = self._outputs_by_attention(multiplicity[..., unsafe, :, :], place)
+        return outputs
 
 
 def head_numbers(
     model: "transformer_lens.HookedTransformer", heads: Iterable[HeadName] | None
 ) -> list[int]:
     """Return the numbers of heads, all where None is given, of a model that can be patched."""
-    from transformer_lens import HookedTransformer
-
-    if not isinstance(model, HookedTransformer):
-        raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
-    if model.cfg.d_vocab != len(Token):
-        raise ValueError(
-            f"model: expected the {len(Token)} tokens of Count01, got {model.cfg.d_vocab}"
-        )
+    check_model(model)
     if model.cfg.attention_dir != "causal":
         raise ValueError("model: expected causal attention, in which '=' sees what stands before")
     if heads is None:
@@ -240,14 +249,15 @@ def _log_weights_by_token(weights: Mapping[str, float]) -> Float[Tensor, " key=8
     table = torch.zeros(len(Token), dtype=torch.float64)
     for text, weight in weights.items():
         check_choice("weights: token", text, TOKENS)
-        number = _checked_ratio(f"weights[{text!r}]", weight)
+        number = check_ratio(f"weights[{text!r}]", weight)
         if number is None or math.isinf(number):
             raise ValueError(f"weights[{text!r}]: expected a finite number, got {weight!r}")
         table[TOKENS.index(text)] = number
     return table.log()
 
 
-def _checked_ratio(name: str, value: Any) -> float | None:
+def check_ratio(name: str, value: Any) -> float | None:
+    """Raise unless a value is None or a number from 0 to infinity."""
     if value is None:
         return None
     if isinstance(value, bool | str) or not hasattr(value, "__float__"):

@@ -1,4 +1,4 @@
-"""The command line: `count01-lens train` and `count01-lens verify`.
+"""The command line: `count01-lens train`, `verify`, `analyze`, `view` and `sweep`.
 
 Nothing heavy is imported here at the top: `count01-lens --help` must be instant.
 """
@@ -137,7 +137,8 @@ def analyze(
     """
     from count01_lens.analysis import analyze_heads
     from count01_lens.checkpoints import load_checkpoint
-    from count01_lens.plots import as_bytes, draw_all
+    from count01_lens.figures import as_bytes
+    from count01_lens.plots import draw_all
     from count01_lens.storage import write_atomically
 
     if out is not None and out.exists() and not out.is_dir():
@@ -162,6 +163,89 @@ def analyze(
             write_atomically(out / f"{name}.{kind}", as_bytes(figure, kind))
     files = [*(f"{name}.csv" for name in tables), *(f"{name}.png" for name in figures)]
     typer.echo(f"written to {out}: {', '.join(files)}")
+
+
+@app.command()
+def view(
+    checkpoint: Annotated[Path, typer.Argument(help="Directory of a checkpoint.")],
+    sentence: Annotated[str, typer.Argument(help="Such as '0110=' or '0110=4'.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
+    heads: Annotated[
+        str | None, typer.Option(help="Heads to show: '3', '0-7' or '1,5,7'. [default: all]")
+    ] = None,
+    w01: Annotated[
+        str | None, typer.Option(help="Patch: attention of one '0' over one '1'; 0 and inf too.")
+    ] = None,
+    w02: Annotated[
+        str | None, typer.Option(help="Patch: attention of one '0' over one '2'; 0 and inf too.")
+    ] = None,
+    others: Annotated[
+        Literal["zero", "keep"],
+        typer.Option(help="Patch: whether '[BOS]' and '=' get nothing or keep their weights."),
+    ] = "zero",
+) -> None:
+    """Draw the attention of a sentence, and each head's share of the logits, as one HTML file.
+
+    With --w01 or --w02 also the attention before and after the patch. The file needs no internet.
+    """
+    from count01_lens.attention_view import compare_attention, page_of, show_attention
+    from count01_lens.checkpoints import load_checkpoint
+    from count01_lens.share_view import show_shares
+    from count01_lens.storage import write_atomically
+
+    if out.is_dir():
+        raise ValueError(f"{out}: expected a file to write, got a directory")
+    ratios = {name: _ratio(name, text) for name, text in (("w01", w01), ("w02", w02))}
+    chosen = None if heads is None else parse_seeds(heads, "heads")
+    model = load_checkpoint(checkpoint)
+    views = [show_attention(model, sentence, heads=chosen)]
+    if w01 is not None or w02 is not None:
+        views.append(compare_attention(model, sentence, **ratios, heads=chosen, others=others))
+    views.append(show_shares(model, sentence, heads=chosen))
+    write_atomically(out, page_of(views[0].title, views).encode())
+    typer.echo(f"written to {out}: open it in a browser")
+
+
+@app.command()
+def sweep(
+    checkpoint: Annotated[Path, typer.Argument(help="Directory of a checkpoint.")],
+    out: Annotated[Path, typer.Option(help="Directory for figures and tables.")],
+) -> None:
+    """Set the attention of every head by hand, over a grid of ratios, and refit its separator.
+
+    Figures 7 and 8 of the paper: w01 with '2' at zero, and w02 with '0' and '1' alike.
+    """
+    from count01_lens.checkpoints import load_checkpoint
+    from count01_lens.figures import as_bytes
+    from count01_lens.plots import plot_sweep
+    from count01_lens.storage import write_atomically
+    from count01_lens.sweeps import RATIOS, sweep_attention
+
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out}: expected a directory, got a file")
+    model = load_checkpoint(checkpoint)
+    out.mkdir(parents=True, exist_ok=True)
+    for ratio in RATIOS:
+        result = sweep_attention(model, ratio, progress=None)
+        typer.echo(repr(result))
+        for name, table in (("", result.table), ("_heads", result.heads)):
+            path = out / f"sweep_{ratio}{name}.csv"
+            write_atomically(path, table.to_csv(index=False).encode())
+        for kind in ("png", "svg"):
+            write_atomically(out / f"sweep_{ratio}.{kind}", as_bytes(plot_sweep(result), kind))
+    files = [f"sweep_{ratio}{end}" for ratio in RATIOS for end in (".csv", "_heads.csv", ".png")]
+    typer.echo(f"written to {out}: {', '.join(files)}")
+
+
+def _ratio(name: str, text: str | None) -> float | None:
+    """Read a ratio as people write it: 0.5, 0, inf, ∞."""
+    if text is None:
+        return None
+    try:
+        return float(text.replace("∞", "inf"))
+    except ValueError:
+        message = f"{name}: expected a number from 0 to infinity ('inf'), got {text!r}"
+        raise ValueError(message) from None
 
 
 def main() -> None:

@@ -187,20 +187,31 @@ class CountForm:
     ) -> Float[Tensor, "model sample d_head head"]:
         """Compute head outputs with heads last: their division is then several times faster."""
         scores = self.scores[:, :, QUERIES[place], KEYS] + _seen(place, self.scores)
-        # Scores relative to the largest one keep e^S from overflowing. They can still all
-        # underflow, where the token with the largest score is absent from a sentence: then the
-        # denominator is tiny, and the slower way, which looks at present tokens only, is taken.
+        numerator, denominator = self._sums(scores, multiplicity)
+        if denominator.detach().min() < smallest_safe(scores.dtype):
+            return self._outputs_by_attention(multiplicity, place)
+        return numerator * denominator.reciprocal().unsqueeze(-2)
+
+    def _sums(
+        self,
+        scores: Float[Tensor, "model head query key"],
+        multiplicity: Float[Tensor, "*model sample query key"],
+    ) -> tuple[Float[Tensor, "model sample d_head head"], Float[Tensor, "model sample head"]]:
+        """Compute Σ n e^S v and Σ n e^S, whose quotient is the output.
+
+        Scores relative to the largest one keep e^S from overflowing. They can still all underflow,
+        where the token with the largest score is absent from a sentence: then the denominator is
+        tiny, and the slower way, which looks at present tokens only, has to be taken.
+        """
         relative = torch.exp(scores - scores.detach().amax(dim=-1, keepdim=True))
         n = rearrange(multiplicity, "... sample q key -> ... sample (q key)")
         denominator = n @ rearrange(relative, "m head q key -> m (q key) head")
-        if denominator.detach().min() < _smallest_safe(scores.dtype):
-            return self._outputs_by_attention(multiplicity, place)
         weighted = relative.unsqueeze(-1) * self.values[:, :, None, KEYS]
         numerator = n @ rearrange(weighted, "m head q key d -> m (q key) (d head)")
         by_coordinate = rearrange(
             numerator, "m sample (d head) -> m sample d head", head=scores.shape[1]
         )
-        return by_coordinate * denominator.reciprocal().unsqueeze(-2)
+        return by_coordinate, denominator
 
     def _outputs_by_attention(
         self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
@@ -251,7 +262,7 @@ _SEEN[QUERIES["both"], : Token.FOUR] = 0.0
 _SEEN[Token.FOUR, Token.FOUR] = _SEEN[Token.FIVE, Token.FIVE] = 0.0
 
 
-def _smallest_safe(dtype: torch.dtype) -> float:
+def smallest_safe(dtype: torch.dtype) -> float:
     """The smallest denominator whose inverse, and its square in the gradient, are harmless.
 
     It is also far above anything that underflow could have taken from it.

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from count01_lens.closed_form import CountForm, multiplicities
+from count01_lens.closed_form import QUERIES, CountForm, asked, multiplicities
 from count01_lens.compact import count_form_applies
 from count01_lens.dataset import (
     Split,
@@ -36,7 +37,7 @@ from count01_lens.hooks import (
 )
 from count01_lens.language import At, Token
 from count01_lens.metrics import HeadData
-from count01_lens.model import D_VOCAB
+from count01_lens.model import check_model
 from count01_lens.probes import Array
 from count01_lens.validation import check_choice
 
@@ -137,18 +138,8 @@ def ablate_heads_hooks(
 def _checked(
     model: "transformer_lens.HookedTransformer", data: Any, at: str
 ) -> Int[Tensor, "sample 3"]:
-    from transformer_lens import HookedTransformer
-
     check_choice("at", at, ("=", "answer"))
-    if not isinstance(model, HookedTransformer):
-        raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
-    if model.cfg.d_vocab != D_VOCAB or model.cfg.d_vocab_out != D_VOCAB:
-        raise ValueError(
-            f"model: expected the {D_VOCAB} tokens of Count01, got a vocabulary of "
-            f"{model.cfg.d_vocab} ({model.cfg.d_vocab_out} logits)"
-        )
-    if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
-        raise ValueError("model: expected finite weights, got NaN or infinite ones")
+    check_model(model)
     return as_counts(data)
 
 
@@ -165,7 +156,8 @@ def _asked(
 def head_data(model: "transformer_lens.HookedTransformer", splits: Splits) -> HeadData:
     """Collect what the metrics need: outputs, shares, biases and labels on a data set."""
     counts = _checked(model, splits.test, "=")
-    additive = count_form_applies(model) is None
+    if count_form_applies(model) is None:
+        return head_data_of_form(CountForm.from_models([model]), splits)
     answers = [Token.FOUR, Token.FIVE]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the model has a final layer norm")
@@ -189,5 +181,31 @@ def head_data(model: "transformer_lens.HookedTransformer", splits: Splits) -> He
         end_shares=end_shares.numpy(),
         end_bias=(end_logits - end_shares.sum(dim=1)).numpy(),
         end_token=int(Token.EOS),
-        ablated=None if additive else ablated,
+        ablated=ablated,
+    )
+
+
+@torch.no_grad()
+def head_data_of_form(form: CountForm, splits: Splits) -> HeadData:
+    """Collect the same from the tables of one model, its attention patched or not."""
+    answers = [Token.FOUR, Token.FIVE]
+    dtype = form.scores.dtype
+    test = {at: multiplicities(splits.test.counts, at, dtype) for at in AT}
+    train = multiplicities(splits.train.counts, "=", dtype)
+    outputs = {at: form.head_outputs(test[at], at)[0].double() for at in AT}
+    weights = form.logit_weights[0].double()
+    shares = {
+        at: einsum(outputs[at], weights, "sample head d, head d t -> sample head t") for at in AT
+    }
+    bias = {at: (asked(test[at]) @ form.logit_bias[0, QUERIES[at]]).double() for at in AT}
+    return HeadData(
+        train_outputs=form.head_outputs(train, "=")[0].double().numpy(),
+        train_labels=splits.train.labels.numpy(),
+        test_outputs=outputs["="].numpy(),
+        test_labels=splits.test.labels.numpy(),
+        shares=shares["="][..., answers].numpy(),
+        bias=bias["="][:, answers].numpy(),
+        end_shares=shares["answer"].numpy(),
+        end_bias=bias["answer"].numpy(),
+        end_token=int(Token.EOS),
     )

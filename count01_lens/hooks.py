@@ -89,7 +89,7 @@ def shares_at(
         written = einsum(z, W_O, "sample head d_head, head d_head r -> sample head r")
         if has_final_norm(model):
             scale = cache["ln_final.hook_scale"][rows, asked]
-            written = _through_frozen_norm(model, written, scale)
+            written = through_frozen_norm(model, written, scale)
         parts.append(written @ model.W_U)
     return torch.cat(parts)
 
@@ -99,7 +99,7 @@ def has_final_norm(model: "transformer_lens.HookedTransformer") -> bool:
     return model.cfg.normalization_type is not None
 
 
-def _through_frozen_norm(
+def through_frozen_norm(
     model: "transformer_lens.HookedTransformer",
     written: Float[Tensor, "sample head d_model"],
     scale: Float[Tensor, "sample 1"],

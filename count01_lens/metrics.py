@@ -103,6 +103,19 @@ def end_accuracy(data: HeadData, masks: Masks) -> Float[Array, " group"]:
     return np.concatenate(accuracies)
 
 
+def model_accuracies(data: HeadData, ties: Bool[Array, " test"]) -> dict[str, float]:
+    """Accuracy of the whole model: all sentences, ties, others, and the end."""
+    everybody = np.ones((1, data.n_heads), dtype=bool)
+    logits = data.shares.sum(axis=1) + data.bias
+    right = (logits[:, 0] > logits[:, 1]) == data.test_labels
+    return {
+        "answer": float(right.mean()),
+        "ties": float(right[ties].mean()) if ties.any() else float("nan"),
+        "others": float(right[~ties].mean()),
+        "eos": float(end_accuracy(data, everybody)[0]),
+    }
+
+
 def roc_auc(data: HeadData, masks: Masks) -> Float[Array, " group"]:
     """ROC AUC: the larger of two, the first answer's share as a score for it, and the second's."""
     first = [areas(part @ data.shares[:, :, 0].T, data.test_labels) for part in _parts(masks)]

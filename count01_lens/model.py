@@ -253,6 +253,21 @@ def make_hooked_transformer(
         )
 
 
+def check_model(model: Any) -> None:
+    """Raise unless this is a HookedTransformer over the eight tokens whose weights are finite."""
+    from transformer_lens import HookedTransformer
+
+    if not isinstance(model, HookedTransformer):
+        raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
+    if model.cfg.d_vocab != D_VOCAB or model.cfg.d_vocab_out != D_VOCAB:
+        raise ValueError(
+            f"model: expected the {D_VOCAB} tokens of Count01, got {model.cfg.d_vocab} "
+            f"(and {model.cfg.d_vocab_out} logits)"
+        )
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
+        raise ValueError("model: expected finite weights, got NaN or infinite ones")
+
+
 def _layer_norm(
     x: Float[Tensor, "*model token d_embed"],
     weight: Float[Tensor, "*model d_embed"],

@@ -4,7 +4,6 @@ Each function returns a matplotlib Figure and changes no global state of matplot
 safe for colour-blind readers, and every figure reads in print.
 """
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +14,19 @@ from matplotlib.figure import Figure
 
 from count01_lens.analysis import HeadAnalysis
 from count01_lens.dataset import Splits, make_splits
+from count01_lens.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from count01_lens.heads import head_logits
 from count01_lens.hooks import check_heads
 from count01_lens.language import COUNTED, TOKENS, Token
 from count01_lens.metrics import separation_fits
+from count01_lens.output_tiles import OutputTile, tiles_figure
 from count01_lens.probes import Array
 from count01_lens.readout import ov_table, qk_table
+from count01_lens.sweeps import RatioSweep
 
 if TYPE_CHECKING:
     import transformer_lens
 
-FOUR, FIVE, END, NEUTRAL = "#0072B2", "#D55E00", "#009E73", "#555555"
 METRIC_NAMES = {
     "l_acc": "l-acc",
     "roc_auc": "ROC AUC",
@@ -51,17 +52,6 @@ def draw_all(
         for metric in ("s_acc", "l_acc", "eos_l_acc"):
             figures[f"interactions_{metric}"] = plot_interactions(analysis, metric)
     return figures
-
-
-def as_bytes(figure: Figure, kind: str) -> bytes:
-    """Render a figure; the same figure gives the same bytes."""
-    from matplotlib import rc_context
-
-    buffer = io.BytesIO()
-    metadata = {"Date": None} if kind == "svg" else {}
-    with rc_context({"svg.hashsalt": "count01"}):
-        figure.savefig(buffer, format=kind, metadata=metadata, dpi=150)
-    return buffer.getvalue()
 
 
 def plot_pairs(analysis: HeadAnalysis, metric: str = "s_acc") -> Figure:
@@ -144,67 +134,39 @@ def plot_head_outputs(
     model: "transformer_lens.HookedTransformer",
     analysis: HeadAnalysis,
     heads: Sequence[int] | None = None,
+    *,
+    whole: bool = False,
 ) -> Figure:
     """Head outputs on the test split, with value vectors and separator: figure 6 of the paper.
 
     Heads of another size than 2 are shown along the two main directions of their outputs.
+
+    Args:
+        model: the model.
+        analysis: of this model.
+        heads: all by default.
+        whole: show value vectors in their places and the training split, too; by default outputs
+            are shown closely, with value vectors outside at the edge.
     """
     numbers = list(range(len(analysis.table))) if heads is None else check_heads(model, heads)
-    columns = min(4, len(numbers))
-    rows = -(-len(numbers) // columns)
-    figure = Figure(figsize=(3.1 * columns, 2.9 * rows), layout="constrained")
-    fits = separation_fits(analysis.data, np.eye(analysis.data.n_heads, dtype=bool)[numbers])
-    for position, head in enumerate(numbers):
-        axes = figure.add_subplot(rows, columns, position + 1)
-        d_head = analysis.data.test_outputs.shape[2]
-        weights = fits.weights[position, head * d_head : (head + 1) * d_head]
-        bias = float(fits.weights[position, -1])
-        _draw_outputs(axes, model, analysis, head, weights, bias)
-    return figure
-
-
-def _draw_outputs(
-    axes: Axes,
-    model: "transformer_lens.HookedTransformer",
-    analysis: HeadAnalysis,
-    head: int,
-    weights: Array,
-    bias: float,
-) -> None:
-    outputs, labels = analysis.data.test_outputs[:, head], analysis.data.test_labels
-    centre, plane = _plane_of(outputs)
-    flat = (outputs - centre) @ plane
-    for name, colour, rows in (("4", FOUR, labels), ("5", FIVE, ~labels)):
-        axes.scatter(
-            flat[rows, 0], flat[rows, 1], s=4, color=colour, alpha=0.5, label=f"answer {name}", lw=0
+    data = analysis.data
+    d_head = data.test_outputs.shape[2]
+    fits = separation_fits(data, np.eye(data.n_heads, dtype=bool)[numbers])
+    tiles = [
+        OutputTile(
+            title=f"head {head}: s-acc {analysis.table['s_acc'].iloc[head]:.3f}",
+            outputs=data.test_outputs[:, head],
+            labels=data.test_labels,
+            values=_value_vectors(model, head),
+            weights=weights[head * d_head : (head + 1) * d_head],
+            bias=float(weights[-1]),
+            whole=whole,
+            train_outputs=data.train_outputs[:, head] if whole else None,
+            train_labels=data.train_labels if whole else None,
         )
-    values = _value_vectors(model, head)
-    if values is not None:
-        for token, value in zip(COUNTED, (values - centre) @ plane, strict=True):
-            axes.scatter(
-                value[0], value[1], marker=f"${token.text}$", color="black", s=60, zorder=3
-            )
-    low, high = axes.get_xlim(), axes.get_ylim()
-    _draw_separator(axes, plane.T @ weights, float(weights @ centre) + bias)
-    axes.set_xlim(low)
-    axes.set_ylim(high)
-    row = analysis.table.iloc[head]
-    axes.set_title(f"head {head}: s-acc {row['s_acc']:.3f} ({row['category']})", fontsize=9)
-    axes.tick_params(labelsize=7)
-    if head == 0:
-        axes.legend(fontsize=7, markerscale=3, frameon=False)
-
-
-def _plane_of(outputs: Array) -> tuple[Array, Array]:
-    """A centre and two directions: the axes themselves for size 2, else the main directions."""
-    size = outputs.shape[1]
-    if size == 2:
-        return np.zeros(2), np.eye(2)
-    centre = outputs.mean(axis=0)
-    if size == 1:
-        return centre, np.array([[1.0, 0.0]])
-    _, _, directions = np.linalg.svd(outputs - centre, full_matrices=False)
-    return centre, directions[:2].T
+        for head, weights in zip(numbers, fits.weights, strict=True)
+    ]
+    return tiles_figure(tiles, tile_inches=2.6)
 
 
 def _value_vectors(model: "transformer_lens.HookedTransformer", head: int) -> Array | None:
@@ -215,17 +177,6 @@ def _value_vectors(model: "transformer_lens.HookedTransformer", head: int) -> Ar
     return np.asarray(values.detach().double().numpy())
 
 
-def _draw_separator(axes: Axes, direction: Array, offset: float) -> None:
-    """Draw the line direction·x + offset = 0, where there is one."""
-    length = float(np.linalg.norm(direction))
-    if length == 0:
-        return
-    point = -offset * direction / length**2
-    along = np.array([-direction[1], direction[0]]) / length
-    first, second = point.tolist(), (point + along).tolist()
-    axes.axline((first[0], first[1]), (second[0], second[1]), color=END, lw=1.2)
-
-
 def plot_logits(
     model: "transformer_lens.HookedTransformer", splits: Splits | None = None
 ) -> Figure:
@@ -234,7 +185,7 @@ def plot_logits(
     heads = table["head"].unique()
     columns = min(4, len(heads))
     rows = -(-len(heads) // columns)
-    figure = Figure(figsize=(3.2 * columns, 2.2 * rows + 0.4), layout="constrained")
+    figure = NotebookFigure(figsize=(3.2 * columns, 2.2 * rows + 0.4), layout="constrained")
     situations = [("=", "4"), ("=", "5"), ("4", "[EOS]"), ("5", "[EOS]")]
     for position, head in enumerate(heads):
         axes = figure.add_subplot(rows, columns, position + 1)
@@ -283,9 +234,43 @@ def logit_table(
     return pd.DataFrame(rows, columns=names)
 
 
+def plot_sweep(sweep: RatioSweep) -> Figure:
+    """s-acc of heads over a grid of one attention ratio: figures 7 and 8 of the paper.
+
+    Zero and infinity stand at the edges. The whole model, all its heads patched, is dashed.
+    """
+    figure, axes = _figure(8.0, 4.6)
+    finite = sweep.values[(sweep.values > 0) & np.isfinite(sweep.values)]
+    low, high = (finite.min(), finite.max()) if len(finite) else (1.0, 1.0)
+    edges = {0.0: low / 3, np.inf: high * 3}
+    x = np.array([edges.get(value, value) for value in sweep.values.tolist()])
+    mean, std = sweep.s_acc.mean(axis=1), sweep.s_acc.std(axis=1)
+    axes.plot(x, sweep.s_acc, color=NEUTRAL, lw=0.6, alpha=0.35)
+    axes.fill_between(x, mean - std, np.minimum(mean + std, 1), color=FOUR, alpha=0.2, lw=0)
+    axes.plot(x, mean, color=FOUR, lw=2, label="s-acc of heads: mean ± standard deviation")
+    axes.plot(x, sweep.model["answer"], "--", color=FIVE, lw=1.4, label="whole model, all patched")
+    end = "[EOS], its row patched likewise"
+    axes.plot(x, sweep.model["eos_if_patched_at_answer"], ":", color=END, lw=1.4, label=end)
+    axes.axvline(1, color=NEUTRAL, lw=0.8, ls=":")
+    axes.set_xscale("log")
+    ends = [
+        (edges[value], name) for value, name in ((0.0, "0"), (np.inf, "∞")) if value in sweep.values
+    ]
+    decades = 10.0 ** np.arange(np.ceil(np.log10(low)), np.floor(np.log10(high)) + 1, 2)
+    ticks = [*((place, f"{place:g}") for place in decades), *ends]
+    axes.set_xticks([place for place, _ in ticks], [name for _, name in ticks])
+    axes.set_xticks([], minor=True)
+    fixed = "'2' gets nothing" if sweep.ratio == "w01" else "'0' and '1' alike"
+    axes.set(xlabel=f"{sweep.ratio} ({fixed})", ylabel="accuracy on the test split")
+    axes.set_title(f"attention at '=' set by hand: {sweep.s_acc.shape[1]} heads, SVM refitted")
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(frameon=False, fontsize=8, loc="center left")
+    return figure
+
+
 def plot_tables(model: "transformer_lens.HookedTransformer", head: int) -> Figure:
     """QK and OV tables of a head over the eight tokens."""
-    figure = Figure(figsize=(10.5, 4.4), layout="constrained")
+    figure = NotebookFigure(figsize=(10.5, 4.4), layout="constrained")
     titles = ("QK: attention scores", "OV: share of the logits from attending to a token")
     for position, (table, title) in enumerate(
         zip((qk_table(model, head), ov_table(model, head)), titles, strict=True)
@@ -336,7 +321,7 @@ def plot_interactions(analysis: HeadAnalysis, metric: str = "s_acc") -> Figure:
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = NotebookFigure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
 

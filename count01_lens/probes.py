@@ -147,27 +147,32 @@ def _newton(
     v = v.astype(float)
     slack = 1 - Z @ v
     objective = _squared_objective(v, slack, penalty, weight)
-    relative = np.inf
+    relative, stalled, before = np.inf, False, (v, objective, np.inf)
     for step in range(max_iter + 1):
         active = slack > 0
         Z_active = Z[active]
         gradient = penalty * v - 2 * weight * (Z_active.T @ slack[active])
         relative = float(np.linalg.norm(gradient) / scale)
+        if stalled and relative >= before[2]:  # rounding is all that is left
+            return *before, step
         if relative <= tol * 1e-3 or step == max_iter:
             return v, objective, relative, step
         hessian = np.diag(penalty) + 2 * weight * (Z_active.T @ Z_active)
         direction = -_solve(hessian, gradient)
         slope = Z @ direction
         descent = float(gradient @ direction)
+        # Close to the optimum a step may gain less than the objective's own rounding; whether it
+        # was a good one is then seen by the gradient.
+        rounding = 1e-14 * abs(objective)
         length = 1.0
         while True:
             new_slack = slack - length * slope
             new_objective = _squared_objective(v + length * direction, new_slack, penalty, weight)
-            if new_objective <= objective + 1e-4 * length * descent or length < 1e-10:
+            bound = objective + 1e-4 * length * descent + rounding
+            if new_objective <= bound or length < 1e-10:
                 break
             length /= 2
-        if new_objective >= objective:  # rounding is all that is left
-            return v, objective, relative, step
+        stalled, before = new_objective >= objective - rounding, (v, objective, relative)
         v, slack, objective = v + length * direction, new_slack, new_objective
     raise AssertionError("the loop returns")
 

@@ -1,5 +1,8 @@
 """Figures draw the numbers they should."""
 
+import subprocess
+import sys
+
 import matplotlib
 import numpy as np
 import pytest
@@ -7,9 +10,11 @@ from matplotlib.figure import Figure
 
 from count01_lens import plots
 from count01_lens.analysis import analyze_heads
+from count01_lens.figures import FIVE, FOUR, as_bytes
 from count01_lens.handcrafted import minimal_model
 from count01_lens.heads import head_logits
 from count01_lens.model import ModelConfig, build_model
+from count01_lens.sweeps import sweep_attention
 from tests.test_analysis import TINY
 from tests.test_heads import two_layers
 
@@ -21,6 +26,8 @@ FIGURES = {
     "groups": lambda: plots.plot_groups(ANALYSIS),
     "ratios": lambda: plots.plot_attention_ratios(ANALYSIS),
     "outputs": lambda: plots.plot_head_outputs(MODEL, ANALYSIS, [1, 3]),
+    "outputs, whole": lambda: plots.plot_head_outputs(MODEL, ANALYSIS, [1, 3], whole=True),
+    "sweep": lambda: plots.plot_sweep(sweep_attention(MODEL, "w01", [0, 0.1, 1, np.inf], TINY)),
     "logits": lambda: plots.plot_logits(MODEL, TINY),
     "tables": lambda: plots.plot_tables(MODEL, 2),
     "shapley": lambda: plots.plot_shapley(ANALYSIS),
@@ -39,9 +46,20 @@ def test_every_figure_is_drawn_and_leaves_matplotlib_alone(name, tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
+def test_figures_show_themselves_in_a_notebook_without_pyplot():
+    """IPython knows plain Figures only once pyplot was imported; in a new process it was not."""
+    code = (
+        "import sys; from IPython.core.formatters import DisplayFormatter;"
+        "from count01_lens.output_tiles import *; from count01_lens.figures import NotebookFigure;"
+        "data, _ = DisplayFormatter().format(NotebookFigure());"
+        "assert 'matplotlib.pyplot' not in sys.modules; assert data['image/png'][:4] == b'\\x89PNG'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_same_figure_gives_the_same_bytes():
     for kind in ("png", "svg"):
-        one, two = (plots.as_bytes(plots.plot_pairs(ANALYSIS), kind) for _ in range(2))
+        one, two = (as_bytes(plots.plot_pairs(ANALYSIS), kind) for _ in range(2))
         assert one == two
 
 
@@ -93,10 +111,10 @@ def test_the_separator_lies_between_the_classes_for_any_head_size(d_head):
     model = build_model(ModelConfig(d_embed=6, n_heads=2, d_head=d_head), seed=3)
     analysis = analyze_heads(model, TINY)
     axes = plots.plot_head_outputs(model, analysis, [0]).axes[0]
-    four, five = (np.asarray(points.get_offsets()) for points in axes.collections[:2])
-    (line,) = (line for line in axes.lines if hasattr(line, "get_slope"))
-    x, y = line.get_xy1()
-    (x2, y2) = line.get_xy2()
+    clouds = {line.get_color(): np.asarray(line.get_xydata()) for line in axes.lines}
+    four, five = clouds[FOUR], clouds[FIVE]
+    (line,) = axes.collections[0].get_segments()
+    (x, y), (x2, y2) = line
     normal = np.array([-(y2 - y), x2 - x])
     sides = [np.sign((points - [x, y]) @ normal) for points in (four, five)]
     right = max(
