@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from count01_lens.progress import _in_notebook
+from count01_lens.progress import in_notebook
 from count01_lens.results import Arrays, ResultStore, canonical, encode, plain
 from count01_lens.storage import sha256
 from count01_lens.supervision import ProcessDiedError, Processes, TimeLimitError, supervised
@@ -341,7 +341,7 @@ def _view(
     """Return what shows a status: a function of the user's, a bar, lines, or nothing."""
     if callable(progress):
         return progress
-    interactive = sys.stderr.isatty() or _in_notebook()
+    interactive = sys.stderr.isatty() or in_notebook()
     if interactive and progress is not False:
         from tqdm.auto import tqdm
 

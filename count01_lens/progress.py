@@ -23,7 +23,7 @@ class Progress:
     def __init__(self, total: int, done: int, n_models: int, show: bool | None):
         self.total, self.done = total, done
         self.models = "1 model" if n_models == 1 else f"{n_models} models"
-        interactive = sys.stderr.isatty() or _in_notebook()
+        interactive = sys.stderr.isatty() or in_notebook()
         self.show_bar = interactive and show is not False
         self.show_lines = not interactive and show is True
         self._bar: Any = None
@@ -75,7 +75,7 @@ class Progress:
 
 def track(items: Iterable[Item], total: int, label: str, show: bool | None) -> Iterator[Item]:
     """Yield items behind a progress bar; `show` is as for `Progress`."""
-    if show is False or not (sys.stderr.isatty() or _in_notebook()):
+    if show is False or not (sys.stderr.isatty() or in_notebook()):
         yield from items
         return
     from tqdm.auto import tqdm
@@ -83,7 +83,8 @@ def track(items: Iterable[Item], total: int, label: str, show: bool | None) -> I
     yield from tqdm(items, total=total, desc=label, leave=False, dynamic_ncols=True)
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
+    """Whether this runs in a notebook, where progress bars are welcome."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and "IPKernelApp" in shell.config
