@@ -51,7 +51,9 @@ _MODULE_OF = {
     "encode": "language",
     "ensemble_model": "handcrafted",
     "example_model": "checkpoints",
+    "head_evolution": "evolution",
     "head_logits": "heads",
+    "head_metrics": "evolution",
     "head_outputs": "heads",
     "load_checkpoint": "checkpoints",
     "make_splits": "dataset",
@@ -115,7 +117,9 @@ __all__ = [
     "encode",
     "ensemble_model",
     "example_model",
+    "head_evolution",
     "head_logits",
+    "head_metrics",
     "head_outputs",
     "load_checkpoint",
     "make_splits",
@@ -157,6 +161,7 @@ if TYPE_CHECKING:
         count_form_applies,
     )
     from count01_lens.dataset import Split, Splits, SplitSpec, make_splits
+    from count01_lens.evolution import head_evolution, head_metrics
     from count01_lens.handcrafted import cooperative_model, ensemble_model, minimal_model
     from count01_lens.heads import ablate_heads, ablate_heads_hooks, head_logits, head_outputs
     from count01_lens.interventions import (

@@ -288,6 +288,11 @@ def analyze_heads(
     )
 
 
+def category_of(s_acc: Float[Array, " head"]) -> Array:
+    """Call heads successful (the paper's bound), failed (ours, for "close to a coin"), or mixed."""
+    return np.select([s_acc >= SUCCESSFUL, s_acc <= FAILED], ["successful", "failed"], "mixed")
+
+
 def _table_of_singles(
     model: "transformer_lens.HookedTransformer",
     data: HeadData,
@@ -311,9 +316,7 @@ def _table_of_singles(
             "s_acc": s_acc,
             "s_acc_ties": right[ties].mean(axis=0) if ties.any() else np.nan,
             "s_acc_others": right[~ties].mean(axis=0),
-            "category": np.select(
-                [s_acc >= SUCCESSFUL, s_acc <= FAILED], ["successful", "failed"], "mixed"
-            ),
+            "category": category_of(s_acc),
             "eos_l_acc": end_accuracy(data, singles),
             # The biases of figure F1: by how much a head's share favours '4', and how it varies.
             "mean_margin": margins.mean(axis=0),

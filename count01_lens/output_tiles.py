@@ -140,7 +140,7 @@ def _draw_tile(
 
 
 def _draw_values(axes: Axes, places: Array, first: Array, last: Array) -> None:
-    at_edge = _apart(np.clip(places, first + 0.035, last - 0.035), last)
+    at_edge = _apart(np.clip(places, first + 0.035, last - 0.035), (first + last) / 2)
     axes.plot(*at_edge.T, "o", ms=11, mfc="white", mec=NEUTRAL, mew=0.6, zorder=5)
     for token, place, seen in zip(COUNTED, places, at_edge, strict=True):
         style = ("bold", "black") if (place == seen).all() else ("normal", NEUTRAL)
@@ -151,13 +151,13 @@ def _draw_values(axes: Axes, places: Array, first: Array, last: Array) -> None:
         )  # fmt: skip
 
 
-def _apart(places: Array, last: Array) -> Array:
-    """Move marks that would hide each other, as two that lie outside beyond the same corner."""
+def _apart(places: Array, middle: Array) -> Array:
+    """Move marks that would hide each other inwards, as two that lie beyond the same corner."""
     places = places.copy()
     for number in range(1, len(places)):
+        step = 0.08 if places[number, 0] < middle[0] else -0.08
         while (np.linalg.norm(places[:number] - places[number], axis=1) < 0.05).any():
-            upwards = places[number, 1] + 0.08 < last[1]
-            places[number] += [0.0, 0.08] if upwards else [-0.08, 0.0]
+            places[number, 0] += step
     return places
 
 

@@ -264,7 +264,7 @@ def plot_sweep(sweep: RatioSweep) -> Figure:
     axes.set(xlabel=f"{sweep.ratio} ({fixed})", ylabel="accuracy on the test split")
     axes.set_title(f"attention at '=' set by hand: {sweep.s_acc.shape[1]} heads, SVM refitted")
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(frameon=False, fontsize=8, loc="center left")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=3)
     return figure
 
 

@@ -184,6 +184,42 @@ def _head_data() -> Any:
     return head_data(_model(), cl.make_splits())
 
 
+def sweep_of_w01() -> dict[str, float]:
+    """s-acc of 16 heads over 43 values of w01: 688 separators refitted on patched outputs."""
+    import count01_lens as cl
+
+    model = _model()
+    return {"seconds": _best(lambda: cl.sweep_attention(model, "w01"), 2)}
+
+
+def patcher_one_head() -> dict[str, float]:
+    """A change of w01 in the attention patcher until everything is drawn: one head."""
+    return _patcher((2,))
+
+
+def patcher_sixteen_heads() -> dict[str, float]:
+    """The same for all sixteen heads."""
+    return _patcher("all")
+
+
+def _patcher(heads: Any) -> dict[str, float]:
+    import statistics
+
+    import count01_lens as cl
+
+    patcher = cl.AttentionPatcher(_model())
+    patcher.heads_choice.value = heads
+    values = [value for _, value in patcher.w01.options[30:50]]
+
+    def drawn(value: float) -> float:
+        start = time.perf_counter()
+        patcher.w01.value = value
+        return time.perf_counter() - start
+
+    seconds = [drawn(value) for value in values]
+    return {"seconds": statistics.median(seconds), "slowest": max(seconds)}
+
+
 def import_package() -> dict[str, float]:
     """`import count01_lens` in a new interpreter, less the interpreter's own start."""
     bare = _best(lambda: _run([sys.executable, "-c", "pass"]), 5)
@@ -211,6 +247,9 @@ MEASUREMENTS: list[Callable[[], dict[str, float]]] = [
     all_groups,
     probes_of_all_groups,
     probes_by_scikit_learn,
+    sweep_of_w01,
+    patcher_one_head,
+    patcher_sixteen_heads,
     import_package,
     show_help,
 ]

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from count01_lens.checkpoints import checkpoint_info, load_checkpoint, save_checkpoint
@@ -148,5 +149,69 @@ def test_analyze_prints_the_table_and_writes_files(tmp_path):
     assert tables | {"pairs_s_acc.png", "pairs_s_acc.svg", "shapley.png"} <= set(names)
     assert len((out / "groups.csv").read_text().splitlines()) == 4
     done = run("analyze", tmp_path / "model", "--out", tmp_path / "model" / "config.json")
+    assert done.returncode == 2
+    assert "expected a directory, got a file" in done.stderr
+
+
+def test_view_writes_one_page_that_needs_no_internet(tmp_path):
+    save_checkpoint(cooperative_model(), tmp_path / "model")
+    page = tmp_path / "attention.html"
+    done = run("view", tmp_path / "model", "0110=", "-o", page)
+    assert done.returncode == 0, done.stderr
+    assert f"written to {page}" in done.stdout
+    plain = page.read_text()
+    assert plain.count("var CircuitsVis=") == 1
+    assert "before and after" not in plain
+    done = run(
+        "view",
+        tmp_path / "model",
+        "0110=",
+        "-o",
+        page,
+        "--w01",
+        "2",
+        "--w02",
+        "∞",
+        "--heads",
+        "0-1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "before and after" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["0110"], "malformed sentence at position 4: expected '0', '1', '2' or '=', got the end"),
+        (["0" * 5000 + "="], "(n_ctx)"),
+        (["01=", "--w01", "-1"], "w01: expected None or a number from 0 to infinity, got -1.0"),
+        (["01=", "--w02", "many"], "w02: expected a number from 0 to infinity ('inf'), got 'many'"),
+        (["01=", "--w01", "0", "--w02", "0"], "say nothing about '1' against '2'"),
+        (["01=", "--heads", "9"], "there is no head 9"),
+        (["01=", "--heads", "x"], "heads: expected numbers"),
+    ],
+)
+def test_view_refuses_what_cannot_be_shown(tmp_path, arguments, message):
+    save_checkpoint(cooperative_model(), tmp_path / "model")
+    done = run("view", tmp_path / "model", *arguments, "-o", tmp_path / "page.html")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_sweep_writes_figures_and_their_data(tmp_path):
+    save_checkpoint(cooperative_model(), tmp_path / "model")
+    done = run("sweep", tmp_path / "model", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    for ratio in ("w01", "w02"):
+        table = pd.read_csv(tmp_path / "out" / f"sweep_{ratio}.csv")
+        lines = pd.read_csv(tmp_path / "out" / f"sweep_{ratio}_heads.csv")
+        assert len(lines) == 2 * len(table)
+        means = lines.groupby(ratio)["s_acc"].mean()
+        assert means.to_list() == pytest.approx(table["s_acc_mean"].to_list())
+        for kind in ("png", "svg"):
+            assert (tmp_path / "out" / f"sweep_{ratio}.{kind}").stat().st_size > 5000
+    done = run("sweep", tmp_path / "model", "--out", tmp_path / "model" / "config.json")
     assert done.returncode == 2
     assert "expected a directory, got a file" in done.stderr

@@ -25,7 +25,8 @@ def test_the_python_of_the_readme_runs_and_prints_what_it_should(tmp_path, monke
     with contextlib.redirect_stdout(output):
         exec(compile(code, "README.md", "exec"), {})
     sentence, accuracy, *rest = output.getvalue().splitlines()
-    table, (errors, *history) = rest[:4], rest[4:]
+    table, (patched, errors, *history) = rest[:4], rest[4:]
+    assert patched == "0112=5"
     assert sentence == "0112=4"
     assert float(accuracy) > 0.999
     assert errors == "0"
