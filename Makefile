@@ -3,13 +3,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format notebooks bench stress clean
+.PHONY: demo reproduce test lint format notebooks bench stress clean
 
 demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
 	$(BIN)/count01-lens verify runs/demo/seed-0
 	$(BIN)/count01-lens analyze runs/demo/seed-0
 	@echo "The checkpoint is in runs/demo/seed-0: cl.load_checkpoint(\"runs/demo/seed-0\")"
+
+# Every figure, table and claim of the paper; SIZE=full takes the paper's own counts.
+SIZE ?= quick
+reproduce: $(STAMP)
+	$(BIN)/python -m experiments --size $(SIZE)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not stress"

@@ -71,7 +71,7 @@ def tiles_figure(
         if clouds:
             x, y = np.concatenate(clouds).T
             order = 1 if colour in _TRAIN.values() else 2 + 0.1 * layer
-            axes.plot(x, y, ".", color=colour, ms=2.2, mew=0, zorder=order)
+            axes.plot(x, y, ".", color=colour, ms=2.2, mew=0, zorder=order, rasterized=True)
     axes.add_collection(LineCollection(separators, colors=END, linewidths=1.4, zorder=4))
     return figure
 

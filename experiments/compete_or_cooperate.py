@@ -1,0 +1,115 @@
+"""The title's question, as a number: Shapley values and interactions of all groups of heads."""
+
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import count01_lens as cl
+from count01_lens.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
+from count01_lens.groups import METRICS
+from count01_lens.jobs import Job
+from count01_lens.verdict import judge
+from experiments import groups_of_heads
+from experiments.runs import MAIN, close_looks
+from experiments.suite import Load, Measured, Shown, Size, main, spread
+
+ROW, TITLE = "C1", "Do heads compete or cooperate?"
+PAPER = (
+    "Heads that count behave like a pseudo-ensemble: trained models do not do what a cooperative model "
+    "could, one head counting '0's and one '1's; for '[EOS]' they work together"
+)
+
+
+def jobs(size: Size) -> list[Job]:
+    """The main runs whose groups were all measured."""
+    return groups_of_heads.jobs(size)
+
+
+def measure(load: Load, size: Size) -> Measured:
+    """Hold trained models against controls whose answer is known."""
+    trained = {
+        f"seed {seed}": {metric: np.asarray(look["interactions"][metric]) for metric in METRICS}
+        for seed, look in close_looks(jobs(size), load).items()
+    }
+    models = {**trained, **_controls()}
+    rows = [_row(name, matrices, name in trained) for name, matrices in models.items()]
+    table = pd.DataFrame(rows)
+    ours = table[table["trained"]]
+    controls = table[~table["trained"]].set_index("model")["s_acc_interaction"].to_dict()
+    cooperative = float(controls["cooperative control"])
+    numbers: dict[str, Any] = {
+        "trained_do_not": spread(ours["s_acc_interaction"]),
+        "control_stands_out": cooperative - float(ours["s_acc_interaction"].max()),
+        "interaction_answer": spread(ours["s_acc_interaction"]),
+        "interaction_answer_l_acc": spread(ours["l_acc_interaction"]),
+        "interaction_eos": spread(ours["eos_l_acc_interaction"]),
+        "negative_shapley_answer": spread(ours["s_acc_negative_shapley"]),
+        "negative_shapley_eos": spread(ours["eos_l_acc_negative_shapley"]),
+        "cooperative_control": cooperative,
+        "ensemble_control": float(controls["ensemble control"]),
+    }
+    for task in ("answer", "eos"):
+        numbers[f"words_{task}"] = ", ".join(sorted(set(ours[f"words_{task}"])))
+    return Measured(
+        numbers=numbers,
+        shows=f"On the answer the mean Shapley interaction of two heads (s-acc) is "
+        f"{ours['s_acc_interaction'].mean():+.3f} in trained models: {numbers['words_answer']}. On "
+        f"'[EOS]' it is {ours['eos_l_acc_interaction'].mean():+.3f}: {numbers['words_eos']}. The "
+        f"cooperative control has {cooperative:+.3f}, an ensemble of copies "
+        f"{numbers['ensemble_control']:+.3f}.",
+        tables={"interactions": table},
+        figures={"interactions": _figure(table)},
+        seeds=[int(name.split()[1]) for name in trained],
+        recipe=MAIN.to_dict(),
+    )
+
+
+def _controls() -> dict[str, dict[str, Any]]:
+    controls = {
+        "cooperative control": cl.cooperative_model(),
+        "ensemble control": cl.ensemble_model(),
+    }
+    found = {}
+    for name, model in controls.items():
+        analysis = cl.analyze_heads(model)
+        found[name] = {metric: analysis.interactions(metric) for metric in METRICS}
+    return found
+
+
+def _row(name: str, matrices: dict[str, Any], trained: bool) -> dict[str, Any]:
+    verdict = judge({"answer": matrices["s_acc"], "end": matrices["eos_l_acc"]})
+    row: dict[str, Any] = {"model": name, "trained": trained}
+    for metric, matrix in matrices.items():
+        off_diagonal = matrix[~np.eye(len(matrix), dtype=bool)]
+        row[f"{metric}_interaction"] = float(off_diagonal.mean())
+        row[f"{metric}_cooperating_pairs"] = float((off_diagonal > 0.01).mean())
+        row[f"{metric}_redundant_pairs"] = float((off_diagonal < -0.01).mean())
+        row[f"{metric}_negative_shapley"] = int((np.diag(matrix) < -0.02).sum())
+    row["words_answer"], row["words_eos"] = verdict["answer"].word, verdict["end"].word
+    return row
+
+
+def _figure(table: pd.DataFrame) -> Shown:
+    figure = NotebookFigure(figsize=(8.5, 4), layout="constrained")
+    axes = figure.add_subplot()
+    x = np.arange(len(table))
+    names = {"s_acc": ("answer, s-acc", FOUR), "l_acc": ("answer, l-acc", FIVE)}
+    names["eos_l_acc"] = ("[EOS], l-acc", END)
+    for offset, (metric, (label, colour)) in zip((-0.27, 0, 0.27), names.items(), strict=True):
+        axes.bar(x + offset, table[f"{metric}_interaction"], 0.25, color=colour, label=label)
+    axes.axhline(0, color=NEUTRAL, lw=0.8)
+    axes.set_xticks(x, [name.replace(" control", "\ncontrol") for name in table["model"]])
+    axes.set(ylabel="mean Shapley interaction of two heads")
+    axes.set_yscale("symlog", linthresh=0.05)
+    axes.set_title("above zero heads cooperate, below they are redundant")
+    axes.legend(frameon=False)
+    alt = "Mean Shapley interaction of trained models and two controls, for answer and [EOS]"
+    return Shown(
+        figure, alt, "Trained models beside a cooperative model and an ensemble of copies."
+    )
+
+
+if __name__ == "__main__":
+    main(sys.modules[__name__])

@@ -1,0 +1,162 @@
+"""l-acc, ROC AUC and s-acc of every single head and every pair, and why some claims differ."""
+
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import count01_lens as cl
+from count01_lens.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
+from count01_lens.jobs import Job
+from count01_lens.plots import plot_gains, plot_pairs
+from experiments.readings import summary
+from experiments.runs import (
+    MAIN,
+    by_seed,
+    close_looks,
+    last_heads,
+    main_jobs,
+    models_of,
+    run_job,
+    share,
+    together,
+)
+from experiments.suite import Load, Measured, Shown, Size, main, spread
+
+ROW, TITLE = "F3", "Single heads and pairs under three metrics"
+PAPER = (
+    "s-acc: about half the heads successful, about 40 % failed, few mixed. l-acc: all but one single "
+    "head at 50 %, only two pairs above 80 %. ROC AUC in between. Pairs rarely beat their better head"
+)
+GAIN = 0.01
+# The same claims under other recipes: is it the recipe that decides?
+OTHER_RECIPES = {
+    "no decay": cl.TrainConfig(decay="none"),
+    "batch 256, rate 0.01": cl.TrainConfig(batch_size=256, learning_rate=1e-2),
+    "q, k, v with bias": cl.TrainConfig(model=cl.ModelConfig(qkv_bias=True)),
+    "scores over root of d0": cl.TrainConfig(model=cl.ModelConfig(scale_scores=True)),
+    "residual, TransformerLens's init": cl.TrainConfig(
+        model=cl.ModelConfig(output="residual", init="transformer_lens")
+    ),
+}
+
+
+def jobs(size: Size) -> list[Job]:
+    """The main runs, and others by other recipes."""
+    return [*main_jobs(size), *_recipe_jobs(size).values()]
+
+
+def _recipe_jobs(size: Size) -> dict[str, Job]:
+    if size == "quick":
+        return {}
+    return {
+        name: run_job([recipe], range(300, 305), [100], cost=55)
+        for name, recipe in OTHER_RECIPES.items()
+    }
+
+
+def measure(load: Load, size: Size) -> Measured:
+    """Count categories, and compare pairs with their better head."""
+    runs = main_jobs(size)
+    heads, pairs = last_heads(runs, load), together(runs, load, "pairs")
+    kinds = heads.set_index(["seed", "head"])["category"]
+    both_failed = [
+        kinds[seed, first] == kinds[seed, second] == "failed"
+        for seed, first, second in zip(pairs["seed"], pairs["first"], pairs["second"], strict=True)
+    ]
+    pairs = pairs.assign(both_failed=both_failed, gains=pairs["s_acc_gain"] > GAIN)
+    gaining = pairs[pairs["gains"]]
+    numbers: dict[str, Any] = {
+        kind: spread(by_seed(heads, lambda rows, kind=kind: share(rows["category"] == kind)))
+        for kind in ("successful", "failed", "mixed")
+    }
+    numbers |= {
+        "singles_at_half": spread(by_seed(heads, lambda h: share(h["l_acc"].between(0.45, 0.55)))),
+        "pairs_above_80": spread(by_seed(pairs, lambda rows: (rows["l_acc"] > 0.80).sum())),
+        "roc_in_between": share(by_seed(heads, _roc_in_between)),
+        "pairs_that_gain": spread(by_seed(pairs, lambda rows: share(rows["gains"]))),
+        "gains_of_failed": share(gaining["both_failed"]),
+        "gains_still_poor": float(gaining[gaining["both_failed"]]["s_acc"].median()),
+        "perfect_pairs_of_failed": int((gaining[gaining["both_failed"]]["s_acc"] == 1).sum()),
+        "heads": len(heads),
+    }
+    numbers["gains_still_poor"] = (
+        None if np.isnan(numbers["gains_still_poor"]) else numbers["gains_still_poor"]
+    )
+    looks = close_looks(runs, load).values()
+    readings = summary(pd.concat([look["readings"] for look in looks], ignore_index=True))
+    recipes = _by_recipe(load, size, heads, pairs)
+    return Measured(
+        numbers=numbers,
+        shows=f"{_percent(numbers['successful'])} of heads are successful, "
+        f"{_percent(numbers['failed'])} failed, {_percent(numbers['mixed'])} mixed. Alone, only "
+        f"{_percent(numbers['singles_at_half'])} of heads have an l-acc near 50 %, and "
+        f"{numbers['pairs_above_80']['mean']:.0f} of 120 pairs are above 80 %. The tables show the "
+        "same shares under other recipes, and s-acc under each reading of the SVM.",
+        tables={"heads": heads, "pairs": pairs, "readings": readings, "recipes": recipes},
+        figures=_figures(load, size, heads),
+        seeds=sorted(heads["seed"].unique().tolist()),
+        recipe=MAIN.to_dict(),
+    )
+
+
+def _roc_in_between(heads: pd.DataFrame) -> bool:
+    return bool(heads["l_acc"].mean() <= heads["roc_auc"].mean() <= heads["s_acc"].mean())
+
+
+def _by_recipe(load: Load, size: Size, heads: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
+    found = {"default": (heads, pairs)}
+    for name, job in _recipe_jobs(size).items():
+        found[name] = (last_heads([job], load), load(job)["pairs"])
+    rows = []
+    for name, (singles, twos) in found.items():
+        rows.append(
+            {
+                "recipe": name,
+                "seeds": singles["seed"].nunique(),
+                "accuracy": singles.groupby("seed")["accuracy"].first().mean(),
+                "successful": share(singles["category"] == "successful"),
+                "failed": share(singles["category"] == "failed"),
+                "singles_at_half": share(singles["l_acc"].between(0.45, 0.55)),
+                "pairs_above_80": 120 * share(twos["l_acc"] > 0.80),
+                "eos_l_acc_perfect": share(singles["eos_l_acc"] == 1),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _figures(load: Load, size: Size, heads: pd.DataFrame) -> dict[str, Shown]:
+    first = main_jobs(size)[0]
+    analysis = cl.analyze_heads(models_of(first, load(first))[100])
+    figures = {
+        f"pairs_{metric}": Shown(
+            plot_pairs(analysis, metric),
+            f"Heat map of {metric} of all single heads and pairs",
+            "Seed 100: single heads on the diagonal.",
+        )
+        for metric in ("s_acc", "roc_auc", "l_acc")
+    }
+    figures["gains"] = Shown(
+        plot_gains(analysis), "Heat map of gains in s-acc", "Seed 100: gain over the better head."
+    )
+    figure = NotebookFigure(figsize=(7.5, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    bins = np.linspace(0.4, 1.0, 31).tolist()
+    for metric, colour in (("s_acc", FOUR), ("roc_auc", NEUTRAL), ("l_acc", FIVE)):
+        axes.hist(heads[metric], bins, histtype="step", lw=1.6, color=colour, label=metric)
+    axes.set(xlabel="metric on the test split", ylabel="single heads")
+    axes.set_title(f"all {len(heads)} single heads of {heads['seed'].nunique()} models")
+    axes.legend(frameon=False, loc="upper left")
+    figures["single_heads"] = Shown(
+        figure, "Histograms of three metrics over all single heads", "All seeds together."
+    )
+    return figures
+
+
+def _percent(value: dict[str, Any]) -> str:
+    return f"{100 * value['mean']:.0f} %"
+
+
+if __name__ == "__main__":
+    main(sys.modules[__name__])

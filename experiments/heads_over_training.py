@@ -1,0 +1,88 @@
+"""s-acc of every head during training, line width by head weight."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+
+from count01_lens.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
+from count01_lens.jobs import Job
+from experiments.runs import MAIN, by_seed, main_jobs, share, together
+from experiments.suite import Load, Measured, Shown, Size, main, spread
+
+ROW, TITLE = "F9", "Heads during training"
+PAPER = (
+    "s-acc changes a lot early, stabilises around epoch 50 into a bipolar distribution; head weights "
+    "barely change"
+)
+
+
+def jobs(size: Size) -> list[Job]:
+    """The main runs that were measured often."""
+    return [job for job in main_jobs(size) if len(job.configuration["head_epochs"]) > 10]
+
+
+def measure(load: Load, size: Size) -> Measured:
+    """Compare early with late changes."""
+    heads = together(jobs(size), load, "heads")
+    changes = by_seed(heads, _early_over_late)
+    last = heads[heads["epoch"] == 100]
+    bipolar = by_seed(last, lambda rows: share(rows["category"] != "mixed"))
+    weights = by_seed(heads, _weight_change)
+    step = int(np.diff(sorted(heads["epoch"].unique())).min())
+    columns = ["seed", "epoch", "head", "s_acc", "head_weight", "l_acc"]
+    return Measured(
+        numbers={
+            "changes_early": spread(changes),
+            "bipolar": spread(bipolar),
+            "weights_stay": spread(weights),
+            "checkpoints": len(heads.groupby(["seed", "epoch"])),
+        },
+        shows=f"Per epoch, s-acc changes {np.nanmean(changes):.1f} times as much in epochs 1-10 as in "
+        f"50-100 (measured every {step}); at the end {100 * np.mean(bipolar):.0f} % of heads are "
+        f"successful or failed. From epoch 10 on a head's weight changes by "
+        f"{100 * np.mean(weights):.0f} % on average.",
+        tables={"evolution": heads[columns]},
+        figures={"evolution": _figure(heads)},
+        seeds=sorted(heads["seed"].unique().tolist()),
+        recipe=MAIN.to_dict(),
+    )
+
+
+def _early_over_late(heads: pd.DataFrame) -> float:
+    table = heads.pivot(index="epoch", columns="head", values="s_acc")
+    change = table.diff().abs().div(np.diff(table.index, prepend=np.nan), axis=0).mean(axis=1)
+    late = change[change.index > 50].mean()
+    return float(change[(change.index >= 1) & (change.index <= 10)].mean() / max(late, 1e-9))
+
+
+def _weight_change(heads: pd.DataFrame) -> float:
+    table = heads.pivot(index="epoch", columns="head", values="head_weight")
+    return float((table.loc[100] - table.loc[10]).abs().mean() / table.loc[10].mean())
+
+
+def _figure(heads: pd.DataFrame) -> Shown:
+    seed = heads["seed"].min()
+    run = heads[heads["seed"] == seed]
+    figure = NotebookFigure(figsize=(8, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    colours = {"successful": FOUR, "failed": FIVE, "mixed": NEUTRAL}
+    for _, line in run.groupby("head"):
+        last = line.iloc[-1]
+        width = 0.4 + 25 * last["head_weight"]
+        axes.plot(
+            line["epoch"], line["s_acc"], color=colours[last["category"]], lw=width, alpha=0.6
+        )
+    model = run.groupby("epoch")["accuracy"].first()
+    axes.plot(model.index, model, color="black", lw=1, ls="--", label="whole model")
+    for kind, colour in colours.items():
+        axes.plot([], [], color=colour, label=f"{kind} at the end")
+    axes.set(xlabel="epoch", ylabel="s-acc on the test split")
+    axes.set_title(f"16 heads during training (seed {seed}), line width by head weight")
+    axes.legend(frameon=False, loc="lower right", fontsize=8)
+    alt = "s-acc of 16 heads over 100 epochs, and the accuracy of the whole model"
+    return Shown(figure, alt, "Colours by what a head is at the end.")
+
+
+if __name__ == "__main__":
+    main(sys.modules[__name__])

@@ -1,0 +1,84 @@
+"""Shares of each head in the logits of '4', '5' and '[EOS]', at '=' and at the answer."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+
+import count01_lens as cl
+from count01_lens.jobs import Job
+from count01_lens.plots import logit_table, plot_logits
+from experiments.runs import MAIN, by_seed, main_jobs, models_of, share
+from experiments.suite import Load, Measured, Shown, Size, main, spread
+
+ROW, TITLE = "F1", "Logits of each head"
+PAPER = (
+    "Many heads are strongly biased to one of '4' and '5'; within a head the order of the logits is "
+    "about fixed, and the balance tips toward '[EOS]' when moving from '=' to the answer"
+)
+WATCHED = [cl.Token.FOUR, cl.Token.FIVE, cl.Token.EOS]
+ONE_SIDED = 0.95
+
+
+def jobs(size: Size) -> list[Job]:
+    """The main runs."""
+    return main_jobs(size)
+
+
+def measure(load: Load, size: Size) -> Measured:
+    """Measure the order of the three shares in every head of every run."""
+    tables = []
+    for job in jobs(size):
+        for seed, model in models_of(job, load(job)).items():
+            tables.append(_orders(model).assign(seed=seed))
+    table = pd.concat(tables, ignore_index=True)
+    first = models_of(jobs(size)[0], load(jobs(size)[0]))[100]
+    biased = by_seed(table, lambda rows: share(rows["one_sided"] >= ONE_SIDED))
+    fixed = by_seed(table, lambda rows: rows["fixed_order"].mean())
+    tips = by_seed(table, lambda rows: share(rows["tips_to_eos"]))
+    return Measured(
+        numbers={
+            "biased": spread(biased),
+            "fixed_order": spread(fixed),
+            "tips_to_eos": spread(tips),
+        },
+        shows=f"{100 * np.mean(biased):.0f} % of heads favour one answer on at least 95 % of test "
+        f"sentences; a head keeps its order of '4', '5', '[EOS]' on {100 * np.mean(fixed):.0f} % of "
+        f"them; in {100 * np.mean(tips):.0f} % of heads the balance tips toward '[EOS]'.",
+        tables={"orders": table, "logits_seed_100": logit_table(first)},
+        figures={
+            "logits": Shown(
+                plot_logits(first),
+                "For each of 16 heads, quantiles of its shares in the logits of 4, 5 and [EOS]",
+                "One model (seed 100): medians, and from 5 % to 95 % of test sentences.",
+            )
+        },
+        seeds=sorted(table["seed"].unique().tolist()),
+        recipe=MAIN.to_dict(),
+    )
+
+
+def _orders(model: "object") -> pd.DataFrame:
+    split = cl.make_splits().test
+    shares = {at: cl.head_logits(model, split, at).double().numpy() for at in ("=", "answer")}  # type: ignore[arg-type]
+    at_equals = shares["="][..., WATCHED]
+    margin = at_equals[..., 0] - at_equals[..., 1]
+    rank = np.argsort(at_equals, axis=-1) @ np.array([9, 3, 1])
+    fixed = [np.unique(rank[:, head], return_counts=True)[1].max() for head in range(rank.shape[1])]
+    lead = {
+        at: values[..., cl.Token.EOS] - values[..., WATCHED[:2]].mean(axis=-1)
+        for at, values in shares.items()
+    }
+    return pd.DataFrame(
+        {
+            "head": np.arange(rank.shape[1]),
+            "one_sided": np.maximum((margin > 0).mean(axis=0), (margin <= 0).mean(axis=0)),
+            "mean_margin": margin.mean(axis=0),
+            "fixed_order": np.array(fixed) / len(rank),
+            "tips_to_eos": lead["answer"].mean(axis=0) > lead["="].mean(axis=0),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main(sys.modules[__name__])

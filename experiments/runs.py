@@ -1,0 +1,156 @@
+"""Jobs that experiments share: train models, and measure their heads while they are at hand.
+
+What is heavy happens in these functions, in processes of their own; experiments only put their
+results together. `cost` in a configuration is a rough time in seconds, to start long jobs first.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+import count01_lens as cl
+from count01_lens.groups import METRICS, all_groups, shapley_interactions
+from count01_lens.heads import head_data
+from count01_lens.jobs import Job
+from count01_lens.model import hooked_transformer
+from count01_lens.stack import raw_of
+from count01_lens.sweeps import RATIOS
+from experiments.readings import under_each_reading
+from experiments.suite import Size
+
+VERSION = "2"
+MAIN = cl.TrainConfig()
+EARLY_STEPS = [0, 1, 2, 3, 5, 8, 12, 16, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100]
+
+
+def main_jobs(size: Size) -> list[Job]:
+    """The paper's model, 16 heads and d = 32: ten seeds, four of them in every detail."""
+    if size == "quick":
+        return [run_job([MAIN], [100, 101], range(0, 101, 10), closely=[100], read=6, cost=90)]
+    every = range(0, 101)
+    return [
+        run_job([MAIN], [100, 101], every, closely=[100, 101], read=16, cost=200),
+        run_job([MAIN], [102, 103], every, closely=[102, 103], read=16, cost=200),
+        run_job([MAIN], range(104, 110), [0, 10, 50, 100], cost=90),
+    ]
+
+
+def run_job(
+    recipes: Sequence[cl.TrainConfig],
+    seeds: Sequence[int] | range,
+    head_epochs: Sequence[int] | range,
+    *,
+    closely: Sequence[int] = (),
+    read: int = 0,
+    cost: float = 60,
+) -> Job:
+    """A stack of models, trained and measured.
+
+    Args:
+        recipes: trained together, each with every seed.
+        seeds: of the models.
+        head_epochs: after which epochs every head is measured.
+        closely: seeds whose groups of heads, sweeps of attention and readings are measured, too.
+        read: how many of their heads are probed under each reading of appendix C.
+        cost: rough seconds.
+    """
+    configuration = {
+        "recipes": [recipe.to_dict() for recipe in recipes],
+        "seeds": list(seeds),
+        "head_epochs": list(head_epochs),
+        "closely": list(closely),
+        "read": read,
+        "cost": cost,
+    }
+    return Job("train", train_and_measure, configuration, VERSION)
+
+
+def train_and_measure(
+    recipes: list[dict[str, Any]],
+    seeds: list[int],
+    head_epochs: list[int],
+    closely: list[int],
+    read: int,
+    cost: float,
+) -> dict[str, Any]:
+    """Train a stack; measure heads after some epochs, pairs at the end, and some models closely."""
+    configs = [cl.TrainConfig.from_dict(recipe) for recipe in recipes]
+    result = cl.train(
+        configs,
+        seeds=seeds,
+        snapshot_epochs=head_epochs,
+        first_epoch_steps=EARLY_STEPS,
+        progress=False,
+    )
+    splits = cl.make_splits(configs[0].data_seed)
+    pairs, looked_at = [], {}
+    for number, (model, seed) in enumerate(zip(result.models, result.seeds, strict=True)):
+        table = cl.analyze_heads(model, splits).pairs_table()
+        pairs.append(table.assign(model=number, seed=seed))
+        if seed in closely:
+            looked_at[str(seed)] = _close_look(model, splits, read)
+    return {
+        "history": result.history,
+        "heads": cl.head_evolution(result, head_epochs, splits),
+        "pairs": pd.concat(pairs, ignore_index=True),
+        "closely": looked_at,
+        "rows": result.snapshots[max(result.snapshots)].numpy(),
+    }
+
+
+def _close_look(model: Any, splits: cl.Splits, read: int) -> dict[str, Any]:
+    """All groups of heads, sweeps of both attention ratios, and readings of some heads."""
+    data = head_data(model, splits)
+    found = all_groups(data, progress=False)
+    return {
+        "values": found.table[list(METRICS)].to_numpy(),
+        "interactions": {m: shapley_interactions(found.values(m)) for m in METRICS},
+        "worst_gradient": found.worst_gradient,
+        "sweeps": {
+            ratio: dataclasses.asdict(cl.sweep_attention(model, ratio, splits=splits))
+            for ratio in RATIOS
+        },
+        "readings": under_each_reading(data, list(range(read))),
+    }
+
+
+def close_looks(jobs: Sequence[Job], load: Any) -> dict[int, dict[str, Any]]:
+    """What was measured closely, by seed."""
+    return {int(seed): look for job in jobs for seed, look in load(job)["closely"].items()}
+
+
+def models_of(job: Job, value: dict[str, Any]) -> dict[int, Any]:
+    """Build the trained models of a job, by seed; of its first recipe."""
+    config = cl.TrainConfig.from_dict(job.configuration["recipes"][0]).model
+    rows = torch.from_numpy(value["rows"])
+    seeds = job.configuration["seeds"]
+    return {
+        seed: hooked_transformer(raw_of(rows, number, config), config)
+        for number, seed in enumerate(seeds)
+    }
+
+
+def together(jobs: Sequence[Job], load: Any, table: str) -> pd.DataFrame:
+    """Put one table of several jobs together."""
+    return pd.concat([load(job)[table] for job in jobs], ignore_index=True)
+
+
+def last_heads(jobs: Sequence[Job], load: Any) -> pd.DataFrame:
+    """Heads of all models of some jobs at the end of training."""
+    heads = together(jobs, load, "heads")
+    return heads[heads["epoch"] == heads["epoch"].max()].reset_index(drop=True)
+
+
+def share(condition: Any) -> float:
+    """Share of rows for which something holds; NaN of no rows."""
+    values = np.asarray(condition)
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def by_seed(table: pd.DataFrame, measure: Any) -> list[float]:
+    """Compute a number for each seed by itself."""
+    return [float(measure(rows)) for _, rows in table.groupby("seed")]

@@ -1,0 +1,248 @@
+"""Run experiments: their jobs, their numbers, their files, and the verdicts on the claims.
+
+An experiment is a module of this package with
+
+    ROW, TITLE, PAPER          which row of figures and tables it is, and what the paper says
+    jobs(size)                 the jobs whose results it needs; experiments share equal ones
+    measure(load, size)        turns results into a `Measured`: numbers, tables, figures
+
+`quick` has fewer repetitions, for a first look; `full` the paper's own counts.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy import stats
+
+from count01_lens.figures import as_bytes
+from count01_lens.jobs import Job, Outcome, run_jobs
+from count01_lens.results import ResultStore
+from count01_lens.storage import json_bytes, write_atomically
+from count01_lens.versions import library_versions
+from experiments import claims
+
+Size = Literal["quick", "full"]
+Load = Callable[[Job], Any]
+DEFAULT_OUT = Path("runs/reproduction")
+
+
+class MixedResultsError(ValueError):
+    """A directory holds results of another configuration."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A figure with the words that go with it."""
+
+    figure: Figure
+    alt: str
+    caption: str
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What an experiment found.
+
+    Attributes:
+        numbers: by name; those that claims ask for bear the name after the dot of the claim.
+        shows: a sentence on what the numbers show.
+        tables: data frames, by name.
+        figures: by name.
+        seeds: of the runs behind them.
+        recipe: of these runs.
+    """
+
+    numbers: dict[str, Any]
+    shows: str
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    figures: dict[str, Shown] = field(default_factory=dict)
+    seeds: Sequence[int] = ()
+    recipe: dict[str, Any] = field(default_factory=dict)
+
+
+def spread(values: Iterable[float]) -> dict[str, Any]:
+    """Mean of several runs with a 95 % interval (Student's t); missing runs are left out."""
+    known = [float(value) for value in values if not np.isnan(value)]
+    if not known:
+        return {"mean": None, "low": None, "high": None, "n": 0, "values": []}
+    mean, n = float(np.mean(known)), len(known)
+    if n == 1:
+        return {"mean": mean, "low": None, "high": None, "n": 1, "values": known}
+    half = float(stats.t.ppf(0.975, n - 1) * np.std(known, ddof=1) / np.sqrt(n))
+    return {"mean": mean, "low": mean - half, "high": mean + half, "n": n, "values": known}
+
+
+def run_suite(
+    rows: Sequence[ModuleType],
+    out: Path,
+    size: Size,
+    *,
+    workers: int | None = None,
+    executor: Any = None,
+    progress: bool | None = None,
+) -> int:
+    """Run experiments, write their files, judge the claims; return an exit code."""
+    start = time.perf_counter()
+    _claim_directory(out, size)
+    store = ResultStore(out / "jobs")
+    unique = {job.key: job for row in rows for job in row.jobs(size)}
+    # Long ones first, so that both cores are busy to the end.
+    ordered = sorted(unique.values(), key=lambda job: -job.configuration.get("cost", 0))
+    outcome = run_jobs(ordered, store, workers=workers, executor=executor, progress=progress)
+    print(outcome, file=sys.stderr)
+    failed = _failures_by_row(rows, outcome, size)
+    for row in rows:
+        if row.ROW in failed:
+            continue
+        try:
+            began = time.perf_counter()
+            measured = row.measure(store.load, size)
+            _write_row(row, measured, out / row.ROW, size, time.perf_counter() - began)
+            print(f"{row.ROW:<4} {row.TITLE}", file=sys.stderr)
+        except Exception as error:  # one experiment must not cost the others
+            traceback.print_exc()
+            failed[row.ROW] = f"{type(error).__name__}: {error}"
+    _write_claims(rows, out, size, failed, time.perf_counter() - start)
+    for name, reason in failed.items():
+        print(f"{name} failed: {reason.strip().splitlines()[-1]}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def main(row: ModuleType) -> None:
+    """Run one experiment from the command line."""
+    parser = argparse.ArgumentParser(description=f"{row.ROW}: {row.TITLE}. {row.__doc__}")
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    try:
+        code = run_suite(
+            [row], arguments.out, arguments.size, workers=arguments.workers, progress=True
+        )
+    except MixedResultsError as error:
+        parser.exit(2, f"{error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, "\nstopped; the same command goes on where it was\n")
+    print(summary(arguments.out))
+    raise SystemExit(code)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what all experiments take on the command line."""
+    parser.add_argument("--size", choices=("quick", "full"), default="quick")
+    parser.add_argument("--out", type=Path, default=None, help="directory of the results")
+    parser.add_argument("--workers", type=int, default=None, help="processes; 0: in this one")
+    original = parser.parse_args
+
+    def parse(*arguments: Any) -> argparse.Namespace:
+        namespace = original(*arguments)
+        namespace.out = namespace.out or DEFAULT_OUT / namespace.size
+        return namespace
+
+    parser.parse_args = parse  # type: ignore[method-assign, assignment]
+
+
+def summary(out: Path) -> str:
+    """Write the verdicts as text."""
+    judged = json.loads((out / "claims.json").read_text())
+    lines = []
+    for claim in judged:
+        value = "-" if claim["value"] is None else f"{claim['value']:.4g}"
+        lines.append(f"{claim['verdict']:<15} {claim['id']:<28} {value:>9}  {claim['statement']}")
+    return "\n".join(lines)
+
+
+def _claim_directory(out: Path, size: Size) -> None:
+    """Refuse a directory of another size or of other rules: results are never mixed."""
+    path = out / "suite.json"
+    if path.exists():
+        known = json.loads(path.read_text())
+        expected = {"size": size, "claims_sha256": claims.sha256()}
+        for name, value in expected.items():
+            if known.get(name) != value:
+                raise MixedResultsError(
+                    f"{out}: expected results with {name} = {value}, got {known.get(name)}; "
+                    "choose another --out, or move this directory away"
+                )
+    out.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        write_atomically(path, json_bytes({"size": size, "claims_sha256": claims.sha256()}))
+
+
+def _failures_by_row(rows: Sequence[ModuleType], outcome: Outcome, size: Size) -> dict[str, str]:
+    reasons = {failure.job.key: failure.reason for failure in outcome.failed}
+    failed = {}
+    for row in rows:
+        for job in row.jobs(size):
+            if job.key in reasons:
+                failed[row.ROW] = f"job {job.name}: {reasons[job.key]}"
+    return failed
+
+
+def _write_row(
+    row: ModuleType, measured: Measured, directory: Path, size: Size, seconds: float
+) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, table in measured.tables.items():
+        write_atomically(directory / f"{name}.csv", table.to_csv(index=False).encode())
+    figures = []
+    for name, shown in measured.figures.items():
+        for kind in ("svg", "png"):
+            write_atomically(directory / f"{name}.{kind}", as_bytes(shown.figure, kind))
+        files = {"file": f"{name}.svg", "png": f"{name}.png"}
+        figures.append({**files, "alt": shown.alt, "caption": shown.caption})
+    content = {
+        "row": row.ROW,
+        "name": _name(row),
+        "title": row.TITLE,
+        "paper": row.PAPER,
+        "shows": measured.shows,
+        "size": size,
+        "claims_sha256": claims.sha256(),
+        "seeds": list(measured.seeds),
+        "recipe": measured.recipe,
+        "versions": library_versions(),
+        "seconds": seconds,
+        "numbers": measured.numbers,
+        "tables": [f"{name}.csv" for name in measured.tables],
+        "figures": figures,
+    }
+    write_atomically(directory / "numbers.json", json_bytes(content))
+
+
+def _name(row: ModuleType) -> str:
+    """Name of a module, also of one that was started with `python -m`."""
+    full = row.__spec__.name if getattr(row, "__spec__", None) else row.__name__
+    return str(full).rpartition(".")[2]
+
+
+def _write_claims(
+    rows: Sequence[ModuleType], out: Path, size: Size, failed: dict[str, str], seconds: float
+) -> None:
+    judged = []
+    for claim in claims.CLAIMS:
+        path = out / claim.row / "numbers.json"
+        numbers = json.loads(path.read_text())["numbers"] if path.exists() else None
+        judged.append(claims.judged(claim, None if claim.row in failed else numbers))
+    write_atomically(out / "claims.json", json_bytes(judged))
+    previous = json.loads((out / "suite.json").read_text())
+    suite = {
+        "size": size,
+        "claims_sha256": claims.sha256(),
+        "versions": library_versions(),
+        # A run that was continued took as long as its parts.
+        "seconds": previous.get("seconds", 0.0) + seconds,
+        "machine": {"cores": os.cpu_count()},
+        "failed": failed,
+    }
+    write_atomically(out / "suite.json", json_bytes(suite))

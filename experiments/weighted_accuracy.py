@@ -1,0 +1,74 @@
+"""How the s-acc of heads, weighted, follows the accuracy of the model during training."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+
+from count01_lens.figures import NotebookFigure
+from count01_lens.jobs import Job
+from experiments import heads_over_training
+from experiments.runs import MAIN, together
+from experiments.suite import Load, Measured, Shown, Size, main
+
+ROW, TITLE = "F11", "Weighted s-acc against model accuracy"
+PAPER = "Pearson correlation 0.72, checkpoints of epochs 10-100 of four runs"
+
+
+def jobs(size: Size) -> list[Job]:
+    """The main runs that were measured often."""
+    return heads_over_training.jobs(size)
+
+
+def measure(load: Load, size: Size) -> Measured:
+    """Correlate over all checkpoints, and within each run."""
+    heads = together(jobs(size), load, "heads")
+    heads = heads[heads["epoch"] >= 10]
+    heads = heads.assign(weighted=heads["s_acc"] * heads["head_weight"])
+    table = (
+        heads.groupby(["seed", "epoch"])
+        .agg(weighted_s_acc=("weighted", "sum"), accuracy=("accuracy", "first"))
+        .reset_index()
+    )
+    pearson = _pearson(table)
+    within = {str(seed): _pearson(rows) for seed, rows in table.groupby("seed")}
+    early = _pearson(table[table["epoch"] <= 50])
+    return Measured(
+        numbers={
+            "pearson": pearson,
+            "pearson_within_runs": within,
+            "pearson_epochs_10_to_50": early,
+            "checkpoints": len(table),
+            "runs": table["seed"].nunique(),
+        },
+        shows=f"Pearson {pearson:.2f} over {len(table)} checkpoints of {table['seed'].nunique()} runs; "
+        f"{early:.2f} over epochs 10-50; within single runs "
+        f"{', '.join(f'{value:.2f}' for value in within.values())}.",
+        tables={"checkpoints": table},
+        figures={"weighted": _figure(table)},
+        seeds=sorted(table["seed"].unique().tolist()),
+        recipe=MAIN.to_dict(),
+    )
+
+
+def _pearson(table: pd.DataFrame) -> float | None:
+    if len(table) < 3 or table["accuracy"].nunique() < 2:
+        return None
+    return float(np.corrcoef(table["weighted_s_acc"], table["accuracy"])[0, 1])
+
+
+def _figure(table: pd.DataFrame) -> Shown:
+    figure = NotebookFigure(figsize=(6.4, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    points = axes.scatter(
+        table["weighted_s_acc"], table["accuracy"], c=table["epoch"], cmap="viridis", s=14
+    )
+    axes.set(xlabel="s-acc of heads, weighted by hw", ylabel="accuracy of the model")
+    axes.set_title(f"{len(table)} checkpoints of {table['seed'].nunique()} runs")
+    figure.colorbar(points, ax=axes, label="epoch")
+    alt = "Scatter plot of weighted s-acc and model accuracy over checkpoints"
+    return Shown(figure, alt, "A point per checkpoint, coloured by epoch.")
+
+
+if __name__ == "__main__":
+    main(sys.modules[__name__])
