@@ -64,6 +64,8 @@ class HeadAnalysis:
         accuracy: of the whole model on the test split: answer, ties, others, eos.
         notes: what does not apply to this model, and why.
         data: what the metrics were computed from.
+        model: what was analysed, for figures and reports; a loaded analysis has None.
+        splits: likewise the data set.
     """
 
     table: pd.DataFrame
@@ -72,6 +74,8 @@ class HeadAnalysis:
     notes: list[str]
     data: HeadData = field(repr=False)
     worst_gradient: float = 0.0
+    model: "transformer_lens.HookedTransformer | None" = field(default=None, repr=False)
+    splits: Splits | None = field(default=None, repr=False)
 
     @property
     def gains(self) -> Float[Array, "head head"]:
@@ -150,6 +154,20 @@ class HeadAnalysis:
         table = self.table.to_html(index=False, float_format=lambda value: f"{value:.4g}")
         notes = "".join(f"<p><i>{escape(note)}</i></p>" for note in self.notes)
         return f"<p><b>{escape(self.answer)}</b></p>{table}{notes}"
+
+    def report(self, path: str | Path, *, checkpoint: str | Path | None = None) -> Path:
+        """Write everything that is known as one HTML file, which opens from disk.
+
+        Shapley values and interactions are in it once `groups` was called.
+
+        Args:
+            path: of the file.
+            checkpoint: the model's directory, to show its seed and recipe; for a loaded analysis
+                also to draw what needs the model itself.
+        """
+        from count01_lens.report import write_report
+
+        return write_report(self, Path(path), checkpoint=checkpoint)
 
     def save(self, path: str | Path) -> None:
         """Write the analysis to one file, with a checksum; nothing is pickled."""
@@ -283,9 +301,8 @@ def analyze_heads(
     if data.n_heads > LARGEST_EXACT:
         notes.append(f"{data.n_heads} heads: too many for all groups; use .sampled_shapley(metric)")
     worst = max(worst, float(fits.gradient_norms.max()))
-    return HeadAnalysis(
-        table, pairs, model_accuracies(data, splits.test.ties.numpy()), notes, data, worst
-    )
+    accuracy = model_accuracies(data, splits.test.ties.numpy())
+    return HeadAnalysis(table, pairs, accuracy, notes, data, worst, model, splits)
 
 
 def category_of(s_acc: Float[Array, " head"]) -> Array:

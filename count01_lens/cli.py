@@ -129,6 +129,9 @@ def analyze(
     out: Annotated[
         Path | None, typer.Option(help="Directory for tables, figures and the analysis itself.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="HTML file for all of it, which opens from disk.")
+    ] = None,
 ) -> None:
     """Tell what each head of a model does, alone, in pairs, and in all groups.
 
@@ -139,15 +142,21 @@ def analyze(
     from count01_lens.checkpoints import load_checkpoint
     from count01_lens.figures import as_bytes
     from count01_lens.plots import draw_all
+    from count01_lens.report import check_report_path
     from count01_lens.storage import write_atomically
 
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"{out}: expected a directory, got a file")
+    if report is not None:
+        check_report_path(report)
     model = load_checkpoint(checkpoint)
     analysis = analyze_heads(model)
     if groups == "all":
         analysis.groups()
     typer.echo(repr(analysis))
+    if report is not None:
+        analysis.report(report, checkpoint=checkpoint)
+        typer.echo(f"written to {report}: open it in a browser")
     if out is None:
         return
     out.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,11 @@ Stopped at any moment, the same command goes on where it was.
 """
 
 import argparse
+from pathlib import Path
 from types import ModuleType
 
+from count01_lens.checkpoints import save_checkpoint
+from count01_lens.results import ResultStore
 from experiments import (
     compete_or_cooperate,
     data_set,
@@ -33,7 +36,9 @@ from experiments import (
     vary_w02,
     weighted_accuracy,
 )
-from experiments.suite import MixedResultsError, add_arguments, run_suite, summary
+from experiments.report import write_report
+from experiments.runs import main_jobs, models_of
+from experiments.suite import MixedResultsError, Size, add_arguments, run_suite, summary
 
 # In the order of the report.
 ROWS: list[ModuleType] = [
@@ -80,11 +85,18 @@ def main() -> None:
     except KeyboardInterrupt:
         parser.exit(130, "\nstopped; the same command goes on where it was\n")
     print(summary(arguments.out))
-    from experiments.report import write_report
-
+    _keep_a_model(arguments.out, arguments.size)
     report = write_report(arguments.out, arguments.out / "report.html")
     print(f"\nthe report is {report}")
     raise SystemExit(code)
+
+
+def _keep_a_model(out: Path, size: Size) -> None:
+    """Save the model that most figures show, for the report and for whoever wants to look."""
+    job = main_jobs(size)[0]
+    found = ResultStore(out / "jobs").find(job)
+    if found is not None:
+        save_checkpoint(models_of(job, found.value)[100], out / "model", info={"seed": 100})
 
 
 if __name__ == "__main__":
