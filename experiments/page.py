@@ -9,9 +9,21 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from count01_lens.storage import write_atomically
 from experiments import claims
 
+# Tables that bear on claims which did not come out.
+EVIDENCE = {
+    "F3 under other recipes": "F3/recipes.csv",
+    "F3: trained heads under each reading of the SVM": "F3/readings.csv",
+    "F10: untrained heads under each reading of the SVM": "F10/readings.csv",
+    "T1: minimal heads beside the paper's table": "T1/minimal_heads.csv",
+    "T1: some of these heads under each reading of the SVM": "T1/readings.csv",
+    "E2: with and without the '[EOS]' loss, by run": "E2/runs.csv",
+    "C1: interactions by model": "C1/interactions.csv",
+}
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 
 
@@ -44,9 +56,21 @@ def generated(results: Path) -> str:
         row = json.loads(path.read_text())
         lines += [f"**{row['row']}, {row['title'].lower()}.** *Paper:* {row['paper']}. "
                   f"*Ours:* {row['shows']} ({_links(row, results.name)})", ""]  # fmt: skip
+    for title, name in EVIDENCE.items():
+        lines += [f"### {title}", "", _table(results / name), ""]
     versions = ", ".join(f"{name} {version}" for name, version in suite["versions"].items())
     lines += [f"Versions: {versions}.", END]
     return "\n".join(lines)
+
+
+def _table(path: Path) -> str:
+    table = pd.read_csv(path)
+    rows = [
+        [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
+        for row in table.to_numpy().tolist()
+    ]
+    lines = [list(table.columns), ["---"] * len(table.columns), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def _claim_line(claim: dict[str, Any]) -> str:

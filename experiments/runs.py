@@ -79,11 +79,12 @@ def train_and_measure(
 ) -> dict[str, Any]:
     """Train a stack; measure heads after some epochs, pairs at the end, and some models closely."""
     configs = [cl.TrainConfig.from_dict(recipe) for recipe in recipes]
+    per_epoch = -(-7000 // configs[0].batch_size)
     result = cl.train(
         configs,
         seeds=seeds,
         snapshot_epochs=head_epochs,
-        first_epoch_steps=EARLY_STEPS,
+        first_epoch_steps=[step for step in EARLY_STEPS if step <= per_epoch],
         progress=False,
     )
     splits = cl.make_splits(configs[0].data_seed)
