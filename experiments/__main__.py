@@ -8,63 +8,13 @@ Stopped at any moment, the same command goes on where it was.
 
 import argparse
 from pathlib import Path
-from types import ModuleType
 
 from count01_lens.checkpoints import save_checkpoint
 from count01_lens.results import ResultStore
-from experiments import (
-    compete_or_cooperate,
-    data_set,
-    eos_bias,
-    eos_heads,
-    groups_of_heads,
-    heads_and_pairs,
-    heads_over_training,
-    labels,
-    logits_of_heads,
-    minimal_heads,
-    minimal_solution,
-    model_sizes,
-    monotonicity,
-    more_seeds,
-    outputs_of_heads,
-    ratios_of_heads,
-    skip_connection,
-    syntax_first,
-    untrained_heads,
-    vary_w01,
-    vary_w02,
-    weighted_accuracy,
-)
 from experiments.report import write_report
+from experiments.rows import ROWS
 from experiments.runs import main_jobs, models_of
-from experiments.suite import MixedResultsError, Size, add_arguments, run_suite, summary
-
-# In the order of the report.
-ROWS: list[ModuleType] = [
-    data_set,
-    labels,
-    minimal_solution,
-    syntax_first,
-    logits_of_heads,
-    model_sizes,
-    heads_and_pairs,
-    groups_of_heads,
-    ratios_of_heads,
-    outputs_of_heads,
-    vary_w01,
-    vary_w02,
-    heads_over_training,
-    untrained_heads,
-    weighted_accuracy,
-    eos_heads,
-    eos_bias,
-    skip_connection,
-    monotonicity,
-    compete_or_cooperate,
-    minimal_heads,
-    more_seeds,
-]
+from experiments.suite import MixedResultsError, Size, parsed, run_suite, summary
 
 
 def main() -> None:
@@ -74,8 +24,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_arguments(parser)
-    arguments = parser.parse_args()
+    arguments = parsed(parser)
     try:
         code = run_suite(
             ROWS, arguments.out, arguments.size, workers=arguments.workers, progress=True

@@ -4,15 +4,15 @@ python -m experiments.page docs/reproduction -o docs/reproduction.md
 """
 
 import argparse
-import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from count01_lens.storage import write_atomically
-from experiments import claims
+from experiments.saved_results import read_results
 
 # Tables that bear on claims which did not come out.
 EVIDENCE = {
@@ -29,13 +29,8 @@ BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 
 def generated(results: Path) -> str:
     """Write the verdicts, the rows and the machine as Markdown."""
-    suite = json.loads((results / "suite.json").read_text())
-    if suite["claims_sha256"] != claims.sha256():
-        raise ValueError(
-            f"{results}: judged by other rules (claims_sha256 {suite['claims_sha256'][:12]}…) than "
-            f"experiments/claims.py has now ({claims.sha256()[:12]}…); run the experiments again"
-        )
-    judged = json.loads((results / "claims.json").read_text())
+    known = read_results(results)
+    suite, judged = known.suite, known.claims
     count = Counter(claim["verdict"] for claim in judged)
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in count.most_common())
     minutes = suite["seconds"] / 60
@@ -52,8 +47,7 @@ def generated(results: Path) -> str:
         "## Row by row",
         "",
     ]
-    for path in sorted(results.glob("*/numbers.json"), key=_order):
-        row = json.loads(path.read_text())
+    for row in known.rows.values():
         lines += [f"**{row['row']}, {row['title'].lower()}.** *Paper:* {row['paper']}. "
                   f"*Ours:* {row['shows']} ({_links(row, results.name)})", ""]  # fmt: skip
     for title, name in EVIDENCE.items():
@@ -73,7 +67,7 @@ def _table(path: Path) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def _claim_line(claim: dict[str, Any]) -> str:
+def _claim_line(claim: Mapping[str, Any]) -> str:
     marks = {"reproduced": "✔ reproduced", "partly": "~ partly", "not reproduced": "✘ not"}
     interval = "" if claim["low"] is None else f"{claim['low']:.3g} to {claim['high']:.3g}"
     value = "" if claim["value"] is None else f"{claim['value']:.4g}"
@@ -90,19 +84,13 @@ def _claim_line(claim: dict[str, Any]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _links(row: dict[str, Any], directory: str) -> str:
+def _links(row: Mapping[str, Any], directory: str) -> str:
     figures = [
         f"[{f['file'].removesuffix('.svg')}]({directory}/{row['row']}/{f['file']})"
         for f in row["figures"]
     ]
     tables = [f"[{name}]({directory}/{row['row']}/{name})" for name in row["tables"]]
     return ", ".join([*figures, *tables])
-
-
-def _order(path: Path) -> int:
-    from experiments.__main__ import ROWS
-
-    return [row.ROW for row in ROWS].index(path.parent.name)
 
 
 def update(page: Path, results: Path) -> None:

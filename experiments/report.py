@@ -13,7 +13,6 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,90 +39,19 @@ from count01_lens.report_page import (
     tiles,
     unfolding,
 )
-from count01_lens.storage import sha256, write_atomically
+from count01_lens.storage import write_atomically
+from experiments.saved_results import CLAIMS_FILE, ROWS, VERDICTS, Results, read_results, row_file
 
 TITLE = "Do attention heads compete or cooperate during counting? A reproduction"
-CLAIMS_FILE = Path(__file__).with_name("claims.py")
-ROWS = {
-    "D1": "The data set",
-    "D2": "Labels",
-    "M1": "The minimal solution",
-    "F0": "Syntax before counting",
-    "F1": "Logits of each head",
-    "F2": "Accuracy by heads and embedding size",
-    "F3": "Single heads and pairs",
-    "F4": "All groups of heads",
-    "F5": "s-acc against attention ratios",
-    "F6": "Outputs of heads",
-    "F7": "Intervention: vary w01",
-    "F8": "Intervention: vary w02",
-    "F9": "Heads during training",
-    "F10": "Untrained heads",
-    "F11": "Weighted s-acc against accuracy",
-    "E1": "'[EOS]' l-acc of heads and pairs",
-    "E2": "Why heads are biased",
-    "S1": "The skip connection",
-    "S2": "Groups against their subgroups",
-    "C1": "Cooperation that could have been",
-    "T1": "Minimal heads by learning",
-    "A1": "Three more seeds",
-}
 # The rows that answer the question in the paper's title.
 QUESTION = ("C1", "E2")
-VERDICTS: dict[str, tuple[str, Tone]] = {
+BADGES: dict[str, tuple[str, Tone]] = {
     "reproduced": ("✓", "good"),
     "partly": ("≈", "middling"),
     "not reproduced": ("✗", "bad"),
     "not measured": ("–", "none"),
 }
 MOST_ROWS, MOST_COLUMNS = 30, 12  # of a table that is shown, not only given
-
-
-@dataclass(frozen=True)
-class Results:
-    """What an experiment suite left in a directory, checked.
-
-    Attributes:
-        directory: where it is.
-        suite: size, rules, versions, time, and why rows failed.
-        claims: each with our number and the verdict.
-        rows: the measured ones, by their ids.
-    """
-
-    directory: Path
-    suite: Mapping[str, Any]
-    claims: Sequence[Mapping[str, Any]]
-    rows: Mapping[str, Mapping[str, Any]]
-
-    def claims_of(self, row: str) -> list[Mapping[str, Any]]:
-        """The claims that a row of figures and tables decides."""
-        return [claim for claim in self.claims if claim["row"] == row]
-
-
-def read_results(directory: Path, claims_file: Path = CLAIMS_FILE) -> Results:
-    """Read the results of a suite.
-
-    Raises:
-        ValueError: something is missing or damaged, or does not belong together.
-    """
-    suite = _read_json(directory / "suite.json", dict, ("size", "claims_sha256"))
-    rules = sha256(claims_file.read_bytes()) if claims_file.is_file() else "no such file"
-    if suite["claims_sha256"] != rules:
-        raise ValueError(
-            f"{directory / 'suite.json'}: expected verdicts by the rules of {claims_file.name} "
-            f"(SHA-256 {_short(rules)}), got others ({_short(suite['claims_sha256'])}); run the "
-            "suite again, or go back to the rules that it was judged by"
-        )
-    claims = _read_json(directory / "claims.json", list)
-    for claim in claims:
-        _check_claim(claim, directory / "claims.json")
-    failed = suite.get("failed") or {}
-    rows = {}
-    for name in ROWS:
-        path = directory / name / "numbers.json"
-        if name not in failed and path.exists():
-            rows[name] = _read_row(path, name, suite)
-    return Results(directory, suite, claims, rows)
 
 
 def write_report(results: Path, path: Path, *, claims_file: Path = CLAIMS_FILE) -> Path:
@@ -216,7 +144,7 @@ def _claims_part(results: Results) -> Part:
         for claim in results.claims
     ]
     kinds = [claim["verdict"] for claim in results.claims]
-    labels = {verdict: f"{symbol} {verdict}" for verdict, (symbol, _) in VERDICTS.items()}
+    labels = {verdict: f"{symbol} {verdict}" for verdict, (symbol, _) in BADGES.items()}
     columns = ["claim", "verdict", "what is claimed", "the paper", "ours", "reproduced if"]
     caption = "Claims of the paper with our numbers and verdicts"
     return Part(
@@ -298,8 +226,8 @@ def _numbers(row: Mapping[str, Any]) -> Html:
 
 def _figures(results: Results, name: str, row: Mapping[str, Any]) -> Iterator[Html]:
     for shown in row.get("figures", []):
-        svg = _row_file(results, name, shown["file"])
-        png = _row_file(results, name, shown["png"]) if shown.get("png") else svg
+        svg = row_file(results, name, shown["file"])
+        png = row_file(results, name, shown["png"]) if shown.get("png") else svg
         image = choose_image(svg.read_bytes, png.read_bytes)
         yield figure(image, shown["alt"], shown["caption"])
 
@@ -308,7 +236,7 @@ def _tables(results: Results, name: str, row: Mapping[str, Any]) -> Iterator[Htm
     """Every table to download; small ones also to read."""
     links = []
     for file in row.get("tables", []):
-        data = _row_file(results, name, file).read_bytes()
+        data = row_file(results, name, file).read_bytes()
         links.append(download(f"{name}_{file}", data, instead=f"{name}/{file} of the results"))
         columns, *rows = csv.reader(io.StringIO(data.decode()))
         if 0 < len(rows) <= MOST_ROWS and len(columns) <= MOST_COLUMNS:
@@ -354,7 +282,7 @@ def _grouped(results: Results, key: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _verdict(name: str) -> Html:
-    symbol, tone = VERDICTS[name]
+    symbol, tone = BADGES[name]
     return badge(symbol, name, tone)
 
 
@@ -362,7 +290,7 @@ def _marks(claims: Sequence[Mapping[str, Any]]) -> Html:
     """Verdicts on a row in short, for the table of contents."""
     counts = Counter(claim["verdict"] for claim in claims)
     known = [verdict for verdict in VERDICTS if counts[verdict]]
-    short = " ".join(f"{VERDICTS[verdict][0]}{counts[verdict]}" for verdict in known)
+    short = " ".join(f"{BADGES[verdict][0]}{counts[verdict]}" for verdict in known)
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in known)
     return element("span", short, class_="marks", role="img", aria_label=told) if known else Html()
 
@@ -472,74 +400,6 @@ def _duration(seconds: float | None) -> str:
         return f"{seconds:.0f} seconds"
     minutes = round(seconds / 60)
     return f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
-
-
-def _short(digest: str) -> str:
-    return digest if len(digest) < 20 else f"{digest[:12]}…"
-
-
-def _read_json(path: Path, kind: type, keys: Sequence[str] = ()) -> Any:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{path}: expected JSON written by the experiment suite, got {error}; run "
-            "python -m experiments first"
-        ) from error
-    missing = [key for key in keys if not isinstance(value, dict) or key not in value]
-    if not isinstance(value, kind) or missing:
-        got = f"no {', '.join(missing)}" if missing else f"a {type(value).__name__}"
-        raise ValueError(
-            f"{path}: expected a {kind.__name__} written by the experiment suite, got {got}; run "
-            "it again"
-        )
-    return value
-
-
-def _read_row(path: Path, name: str, suite: Mapping[str, Any]) -> Mapping[str, Any]:
-    keys = ("row", "title", "paper", "shows", "size", "claims_sha256", "numbers")
-    row: Mapping[str, Any] = _read_json(path, dict, keys)
-    _check_words(row, ("title", "paper", "shows"), path)
-    expected = {"row": name, "size": suite["size"], "claims_sha256": suite["claims_sha256"]}
-    for key, value in expected.items():
-        if row[key] != value:
-            raise ValueError(
-                f"{path}: expected {key} {_short(value)} as in suite.json, got "
-                f"{_short(str(row[key]))}; results of different runs are not mixed: run {name} "
-                "again, or move it away"
-            )
-    return row
-
-
-def _check_claim(claim: Any, path: Path) -> None:
-    keys = ("id", "row", "statement", "paper", "value", "reproduced", "partly", "verdict")
-    missing = [key for key in keys if not isinstance(claim, dict) or key not in claim]
-    if missing:
-        raise ValueError(
-            f"{path}: expected claims with {', '.join(missing)}, got {claim!r}; run the suite again"
-        )
-    _check_words(claim, ("id", "statement", "paper"), path)
-    for key, known in (("row", ROWS), ("verdict", VERDICTS)):
-        if claim[key] not in known:
-            raise ValueError(
-                f"{path}: expected a {key} among {', '.join(known)}, got {claim[key]!r} in "
-                f"{claim['id']}; run the suite again"
-            )
-
-
-def _check_words(values: Mapping[str, Any], keys: Sequence[str], path: Path) -> None:
-    for key in keys:
-        if not isinstance(values[key], str):
-            raise ValueError(f"{path}: {key}: expected words, got {values[key]!r}; run it again")
-
-
-def _row_file(results: Results, row: str, name: str) -> Path:
-    path = results.directory / row / name
-    if Path(name).name != name or not path.is_file():
-        raise ValueError(
-            f"{path}: expected a file of row {row}, got none; run {row} again to write it"
-        )
-    return path
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,6 +19,7 @@ from count01_lens.jobs import Job
 from count01_lens.model import hooked_transformer
 from count01_lens.stack import raw_of
 from count01_lens.sweeps import RATIOS
+from count01_lens.trainer import steps_per_epoch
 from experiments.readings import under_each_reading
 from experiments.suite import Size
 
@@ -79,15 +80,16 @@ def train_and_measure(
 ) -> dict[str, Any]:
     """Train a stack; measure heads after some epochs, pairs at the end, and some models closely."""
     configs = [cl.TrainConfig.from_dict(recipe) for recipe in recipes]
-    per_epoch = -(-7000 // configs[0].batch_size)
+    splits = cl.make_splits(configs[0].data_seed)
+    first_epoch = steps_per_epoch(configs[0], splits)
     result = cl.train(
         configs,
         seeds=seeds,
         snapshot_epochs=head_epochs,
-        first_epoch_steps=[step for step in EARLY_STEPS if step <= per_epoch],
+        splits=splits,
+        first_epoch_steps=[step for step in EARLY_STEPS if step <= first_epoch],
         progress=False,
     )
-    splits = cl.make_splits(configs[0].data_seed)
     pairs, looked_at = [], {}
     for number, (model, seed) in enumerate(zip(result.models, result.seeds, strict=True)):
         table = cl.analyze_heads(model, splits).pairs_table()

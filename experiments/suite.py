@@ -123,8 +123,7 @@ def run_suite(
 def main(row: ModuleType) -> None:
     """Run one experiment from the command line."""
     parser = argparse.ArgumentParser(description=f"{row.ROW}: {row.TITLE}. {row.__doc__}")
-    add_arguments(parser)
-    arguments = parser.parse_args()
+    arguments = parsed(parser)
     try:
         code = run_suite(
             [row], arguments.out, arguments.size, workers=arguments.workers, progress=True
@@ -137,19 +136,14 @@ def main(row: ModuleType) -> None:
     raise SystemExit(code)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what all experiments take on the command line."""
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Read what all experiments take on the command line."""
     parser.add_argument("--size", choices=("quick", "full"), default="quick")
-    parser.add_argument("--out", type=Path, default=None, help="directory of the results")
+    parser.add_argument("--out", type=Path, help=f"results [default: {DEFAULT_OUT}/SIZE]")
     parser.add_argument("--workers", type=int, default=None, help="processes; 0: in this one")
-    original = parser.parse_args
-
-    def parse(*arguments: Any) -> argparse.Namespace:
-        namespace = original(*arguments)
-        namespace.out = namespace.out or DEFAULT_OUT / namespace.size
-        return namespace
-
-    parser.parse_args = parse  # type: ignore[method-assign, assignment]
+    arguments = parser.parse_args()
+    arguments.out = arguments.out or DEFAULT_OUT / arguments.size
+    return arguments
 
 
 def summary(out: Path) -> str:

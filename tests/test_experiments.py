@@ -17,7 +17,7 @@ import count01_lens as cl
 from count01_lens.figures import NotebookFigure
 from count01_lens.jobs import Job
 from experiments import claims, page, readings, runs, suite
-from experiments.__main__ import ROWS
+from experiments.rows import ROWS
 from tests.job_functions import calls, raises, square
 from tests.test_analysis import TINY
 

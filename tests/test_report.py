@@ -282,7 +282,7 @@ def test_a_reproduction_shows_every_claim_and_every_row(tmp_path):
     assert "(20 to 30\u00a0%, n\u00a0=\u00a04)" in page
     assert "partly: at most 70\u00a0%" in page
     # What was not measured is there, with the reason where there is one.
-    assert "F8, Intervention: vary w02. It failed: TimeoutError: took too long" in page
+    assert "F8, Setting w02 by hand. It failed: TimeoutError: took too long" in page
     assert "somewhere" not in page
     assert "A1, Three more seeds. There are no results of it." in page
     assert page.count("Shown by C1") == page.count("Shown by E2") == 2

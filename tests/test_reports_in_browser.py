@@ -149,6 +149,7 @@ def test_a_head_is_chosen_with_the_keyboard(opened):
     tile.focus()
     tile.press("Enter")
     card.get_by_text("head 2 Zoomed").wait_for()
+    assert card.get_by_text("head 0 Zoomed").count() == 0
 
 
 def test_paper_shows_what_is_folded(opened):

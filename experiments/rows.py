@@ -1,0 +1,53 @@
+"""All experiments, in the order of the paper's figures and of the report."""
+
+from types import ModuleType
+
+from experiments import (
+    compete_or_cooperate,
+    data_set,
+    eos_bias,
+    eos_heads,
+    groups_of_heads,
+    heads_and_pairs,
+    heads_over_training,
+    labels,
+    logits_of_heads,
+    minimal_heads,
+    minimal_solution,
+    model_sizes,
+    monotonicity,
+    more_seeds,
+    outputs_of_heads,
+    ratios_of_heads,
+    skip_connection,
+    syntax_first,
+    untrained_heads,
+    vary_w01,
+    vary_w02,
+    weighted_accuracy,
+)
+
+ROWS: list[ModuleType] = [
+    data_set,
+    labels,
+    minimal_solution,
+    syntax_first,
+    logits_of_heads,
+    model_sizes,
+    heads_and_pairs,
+    groups_of_heads,
+    ratios_of_heads,
+    outputs_of_heads,
+    vary_w01,
+    vary_w02,
+    heads_over_training,
+    untrained_heads,
+    weighted_accuracy,
+    eos_heads,
+    eos_bias,
+    skip_connection,
+    monotonicity,
+    compete_or_cooperate,
+    minimal_heads,
+    more_seeds,
+]
