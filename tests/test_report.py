@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-import count01_lens.report as report_module
+import count01_lens.report_figures as figures_module
 from count01_lens.analysis import HeadAnalysis, analyze_heads
 from count01_lens.checkpoints import save_checkpoint
 from count01_lens.cli import app
@@ -42,7 +42,7 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def quick(monkeypatch):
     """Figures that take no time."""
-    monkeypatch.setattr(report_module, "as_bytes", lambda figure, kind: SVG)
+    monkeypatch.setattr(figures_module, "as_bytes", lambda figure, kind: SVG)
 
 
 def csv_of(page, name):
