@@ -47,12 +47,15 @@ class Job:
             of progress too; returns what `results.encode` can write.
         configuration: its arguments, as plain values, random seeds among them.
         code_version: change it when the function comes to compute something else.
+        cost: roughly how long it takes, in any unit; long jobs are started first, and the time left
+            is worked out from it. No part of the key.
     """
 
     name: str
     function: Callable[..., Any]
     configuration: Mapping[str, Any]
     code_version: str
+    cost: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("name", "code_version"):
@@ -60,6 +63,7 @@ class Job:
                 raise TypeError(f"{name}: expected text, got {getattr(self, name)!r}")
         if not isinstance(self.configuration, Mapping):
             raise TypeError(f"configuration: expected a dict, got {self.configuration!r}")
+        check_number("cost", self.cost, above=0)
         object.__setattr__(self, "configuration", plain(self.configuration, "configuration"))
         _ = self.key  # from now on nothing changes it
 
@@ -125,8 +129,9 @@ class Status:
     seconds_left: float | None
 
     def __str__(self) -> str:
-        left = "" if self.seconds_left is None else f", about {self.seconds_left:.0f} s left"
-        return f"{self.done}/{self.total} jobs done, {self.failed} failed{left}"
+        left = "" if self.seconds_left is None else f", about {_in_words(self.seconds_left)} left"
+        running = f"{self.running} running, " if self.running else ""
+        return f"{self.done}/{self.total} jobs done, {running}{self.failed} failed{left}"
 
 
 def run_jobs(
@@ -139,6 +144,8 @@ def run_jobs(
     progress: bool | Callable[[Status], None] | None = None,
 ) -> Outcome:
     """Run the jobs that have no result yet, and keep each result as soon as it is there.
+
+    Those of the highest cost are started first, so that no long one is left to the end.
 
     On Ctrl-C what is running is stopped, what is finished is kept, and KeyboardInterrupt goes on.
     (A given executor is asked to cancel; what it cannot cancel ends by itself, and is lost.)
@@ -172,11 +179,11 @@ def run_jobs(
         processes = stack.enter_context(Processes(workers)) if workers else None
         place = processes if executor is None else executor
         view = _view(progress, len(unique), len(found), stack)
-        run = _Run(store, place, time_limit, view, Outcome(found), len(unique))
+        run = _Run(store, place, time_limit, view, Outcome(found), waiting, len(unique))
         try:
-            for attempt in range(ATTEMPTS):
-                at_once = 1 if attempt or workers == 0 else workers or _IN_FLIGHT
-                waiting = run.attempt(waiting, attempt, at_once)
+            died = run.attempt(waiting, 0, 1 if workers == 0 else workers or _IN_FLIGHT)
+            for attempt in range(1, ATTEMPTS):
+                died = run.attempt(died, attempt, 1) if died else []
         except KeyboardInterrupt:
             for future in run.running:
                 future.cancel()
@@ -205,13 +212,14 @@ class _Run:
     time_limit: float | None
     view: Callable[[Status], None]
     outcome: Outcome
+    todo: list[Job]
     total: int
     running: dict[Future[_Report], Job] = field(default_factory=dict)
     start: float = field(default_factory=time.monotonic)
 
     def attempt(self, jobs: list[Job], attempt: int, at_once: int) -> list[Job]:
         """Run jobs; return those whose process died, to be tried again."""
-        waiting, died = deque(jobs), list[Job]()
+        waiting, died = deque(sorted(jobs, key=lambda job: -job.cost)), list[Job]()
         self._show(0)
         while waiting or self.running:
             while waiting and len(self.running) < at_once:
@@ -251,11 +259,12 @@ class _Run:
             return future
 
     def _show(self, running: int) -> None:
-        new, failed = len(self.outcome.new), len(self.outcome.failed)
-        done = len(self.outcome.found) + new
-        pace = (time.monotonic() - self.start) / (new + failed) if new + failed else None
-        left = None if pace is None else pace * (self.total - done - failed)
-        self.view(Status(self.total, done, failed, running, left))
+        ended = [*self.outcome.new, *(failure.job for failure in self.outcome.failed)]
+        behind = sum(job.cost for job in ended)
+        ahead = sum(job.cost for job in self.todo) - behind
+        left = (time.monotonic() - self.start) * ahead / behind if ended else None
+        done = len(self.outcome.found) + len(self.outcome.new)
+        self.view(Status(self.total, done, len(self.outcome.failed), running, left))
 
 
 def _perform(name: str, identity: str) -> _Report:
@@ -335,6 +344,14 @@ def _look_up(jobs: list[Job], store: ResultStore) -> tuple[list[Job], list[Job]]
     return found, waiting
 
 
+def _in_words(seconds: float) -> str:
+    """A rough time: '40 s', '12 min', '3 h 10 min'."""
+    minutes = round(seconds / 60)
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def _view(
     progress: bool | Callable[[Status], None] | None, total: int, found: int, stack: ExitStack
 ) -> Callable[[Status], None]:
@@ -345,11 +362,16 @@ def _view(
     if interactive and progress is not False:
         from tqdm.auto import tqdm
 
-        bar = stack.enter_context(tqdm(total=total, initial=found, unit="job", dynamic_ncols=True))
+        # The time left is our own: tqdm thinks that all jobs take the same time.
+        style = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}]"
+        bar = stack.enter_context(
+            tqdm(total=total, initial=found, bar_format=style, dynamic_ncols=True)
+        )
 
         def update(status: Status) -> None:
-            bar.set_postfix_str(f"{status.running} running, {status.failed} failed", refresh=False)
+            bar.set_description_str(str(status), refresh=False)
             bar.update(status.done + status.failed - bar.n)
+            bar.refresh()
 
         return update
     shown = found

@@ -27,7 +27,7 @@ def jobs(size: Size) -> list[Job]:
     seeds = list(SEEDS[size])
     half = max(1, len(seeds) // 2)
     parts = [seeds] if size == "quick" else [seeds[:half], seeds[half:]]
-    return [run_job(recipes, part, [100], cost=100) for part in parts]
+    return [run_job(recipes, part, [100]) for part in parts]
 
 
 def measure(load: Load, size: Size) -> Measured:

@@ -51,8 +51,7 @@ def _recipe_jobs(size: Size) -> dict[str, Job]:
     if size == "quick":
         return {}
     return {
-        name: run_job([recipe], range(300, 305), [100], cost=55)
-        for name, recipe in OTHER_RECIPES.items()
+        name: run_job([recipe], range(300, 305), [100]) for name, recipe in OTHER_RECIPES.items()
     }
 
 

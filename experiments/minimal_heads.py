@@ -15,12 +15,12 @@ from count01_lens.jobs import Job
 from count01_lens.metrics import separation_accuracy
 from experiments.claims import T1_ROWS
 from experiments.readings import summary, under_each_reading
-from experiments.runs import MAIN, VERSION, share
+from experiments.runs import MAIN, VERSION, share, training_seconds
 from experiments.suite import Load, Measured, Shown, Size, main
 
 ROW, TITLE = "T1", "Minimal heads by learning"
 PAPER = "Larger d helps a lot; d = 1 never perfect; heads trained jointly do worse than alone"
-TOGETHER = {1: 325, 64: 50}  # models per job, by heads per model
+TOGETHER = {1: 150, 64: 25}  # models per job, by heads per model
 EPOCHS = {"quick": 10, "full": 100}
 QUICK_TRAININGS = {1: 20, 64: 2}
 READ = {"quick": 2, "full": 50}  # heads per job that are read in every way
@@ -36,18 +36,17 @@ def jobs(size: Size) -> list[Job]:
             configuration = {
                 "d_embed": d_embed, "n_heads": n_heads, "first": 10_000 * (number + 1) + start,
                 "models": models, "epochs": EPOCHS[size], "read": READ[size],
-                "cost": 60 + models * n_heads / 16,
             }  # fmt: skip
-            found.append(Job("minimal", minimal_heads, configuration, VERSION))
+            cost = training_seconds(models, _recipe(d_embed, n_heads, EPOCHS[size])) + READ[size]
+            found.append(Job("minimal", minimal_heads, configuration, VERSION, cost))
     return found
 
 
 def minimal_heads(
-    d_embed: int, n_heads: int, first: int, models: int, epochs: int, read: int, cost: float
+    d_embed: int, n_heads: int, first: int, models: int, epochs: int, read: int
 ) -> dict[str, Any]:
     """Train a stack of models whose heads have one dimension; fit every head's separator."""
-    shape = cl.ModelConfig(d_embed=d_embed, n_heads=n_heads, d_head=1, layer_norm=False)
-    config = cl.TrainConfig(model=shape, epochs=epochs)
+    config = _recipe(d_embed, n_heads, epochs)
     seeds = range(first, first + models)
     result = cl.train(config, seeds=seeds, snapshot_epochs=[epochs], progress=False)
     splits = cl.make_splits(config.data_seed)
@@ -65,6 +64,11 @@ def minimal_heads(
         "readings": pd.concat(readings, ignore_index=True),
         "accuracy": result.history.groupby("model")["test_accuracy"].last().to_numpy(),
     }
+
+
+def _recipe(d_embed: int, n_heads: int, epochs: int) -> cl.TrainConfig:
+    shape = cl.ModelConfig(d_embed=d_embed, n_heads=n_heads, d_head=1, layer_norm=False)
+    return cl.TrainConfig(model=shape, epochs=epochs)
 
 
 def measure(load: Load, size: Size) -> Measured:

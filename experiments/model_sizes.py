@@ -1,6 +1,7 @@
 """Test accuracy by number of heads and embedding size."""
 
 import sys
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.stats import spearmanr
 import count01_lens as cl
 from count01_lens.figures import NotebookFigure
 from count01_lens.jobs import Job
-from experiments.runs import MAIN, VERSION, share
+from experiments.runs import MAIN, VERSION, share, training_seconds
 from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "F2", "Accuracy by number of heads and embedding size"
@@ -27,26 +28,26 @@ GRID = {
 def jobs(size: Size) -> list[Job]:
     """A job per cell of the grid; a head needs at least one dimension."""
     heads, sizes, seeds, epochs = GRID[size]
-    return [
-        Job("size", accuracies, {"n_heads": n_heads, "d_embed": d_embed, "seeds": list(seeds),
-                                 "epochs": epochs, "cost": 50 + n_heads}, VERSION)
-        for n_heads in heads
-        for d_embed in sizes
-        if d_embed >= n_heads
-    ]  # fmt: skip
+    found = []
+    for n_heads, d_embed in product(heads, sizes):
+        if d_embed >= n_heads:
+            shape = {"n_heads": n_heads, "d_embed": d_embed, "epochs": epochs}
+            cost = training_seconds(len(seeds), _recipe(**shape)) * (1 + d_embed / 64)
+            found.append(Job("size", accuracies, {**shape, "seeds": list(seeds)}, VERSION, cost))
+    return found
 
 
-def accuracies(
-    n_heads: int, d_embed: int, seeds: list[int], epochs: int, cost: float
-) -> dict[str, Any]:
-    """Train a stack of one size; return where it ends.
-
-    With d = 1 a layer norm would make all tokens alike, so it is left out there.
-    """
-    model = cl.ModelConfig(d_embed=d_embed, n_heads=n_heads, layer_norm=d_embed > 1)
-    config = cl.TrainConfig(model=model, epochs=epochs)
+def accuracies(n_heads: int, d_embed: int, epochs: int, seeds: list[int]) -> dict[str, Any]:
+    """Train a stack of one size; return where it ends."""
+    config = _recipe(n_heads, d_embed, epochs)
     result = cl.train(config, seeds=seeds, snapshot_epochs=[], progress=False)
     return {"last": result.history.groupby("model").last().reset_index()}
+
+
+def _recipe(n_heads: int, d_embed: int, epochs: int) -> cl.TrainConfig:
+    """With d = 1 a layer norm would make all tokens alike, so it is left out there."""
+    model = cl.ModelConfig(d_embed=d_embed, n_heads=n_heads, layer_norm=d_embed > 1)
+    return cl.TrainConfig(model=model, epochs=epochs)
 
 
 def measure(load: Load, size: Size) -> Measured:

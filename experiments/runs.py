@@ -1,7 +1,7 @@
 """Jobs that experiments share: train models, and measure their heads while they are at hand.
 
 What is heavy happens in these functions, in processes of their own; experiments only put their
-results together. `cost` in a configuration is a rough time in seconds, to start long jobs first.
+results together.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ EARLY_STEPS = [0, 1, 2, 3, 5, 8, 12, 16, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100
 def main_jobs(size: Size) -> list[Job]:
     """The paper's model, 16 heads and d = 32: ten seeds, four of them in every detail."""
     if size == "quick":
-        return [run_job([MAIN], [100, 101], range(0, 101, 10), closely=[100], read=6, cost=90)]
+        return [run_job([MAIN], [100, 101], range(0, 101, 10), closely=[100], read=6)]
     every = range(0, 101)
     return [
-        run_job([MAIN], [100, 101], every, closely=[100, 101], read=16, cost=200),
-        run_job([MAIN], [102, 103], every, closely=[102, 103], read=16, cost=200),
-        run_job([MAIN], range(104, 110), [0, 10, 50, 100], cost=90),
+        run_job([MAIN], [100, 101], every, closely=[100, 101], read=16),
+        run_job([MAIN], [102, 103], every, closely=[102, 103], read=16),
+        run_job([MAIN], range(104, 110), [0, 10, 50, 100]),
     ]
 
 
@@ -47,7 +47,6 @@ def run_job(
     *,
     closely: Sequence[int] = (),
     read: int = 0,
-    cost: float = 60,
 ) -> Job:
     """A stack of models, trained and measured.
 
@@ -57,7 +56,6 @@ def run_job(
         head_epochs: after which epochs every head is measured.
         closely: seeds whose groups of heads, sweeps of attention and readings are measured, too.
         read: how many of their heads are probed under each reading of appendix C.
-        cost: rough seconds.
     """
     configuration = {
         "recipes": [recipe.to_dict() for recipe in recipes],
@@ -65,9 +63,16 @@ def run_job(
         "head_epochs": list(head_epochs),
         "closely": list(closely),
         "read": read,
-        "cost": cost,
     }
-    return Job("train", train_and_measure, configuration, VERSION)
+    models = len(recipes) * len(list(seeds))
+    cost = training_seconds(models, recipes[0]) + models * len(configuration["head_epochs"]) / 10
+    return Job("train", train_and_measure, configuration, VERSION, cost + 50 * len(closely))
+
+
+def training_seconds(models: int, recipe: cl.TrainConfig) -> float:
+    """Guess how long a stack trains on one core: dispatching operations takes time, too."""
+    per_model = 0.065 + 0.007 * recipe.model.n_heads
+    return recipe.epochs * 64 / recipe.batch_size * 0.07 * (4 + per_model * models)
 
 
 def train_and_measure(
@@ -76,7 +81,6 @@ def train_and_measure(
     head_epochs: list[int],
     closely: list[int],
     read: int,
-    cost: float,
 ) -> dict[str, Any]:
     """Train a stack; measure heads after some epochs, pairs at the end, and some models closely."""
     configs = [cl.TrainConfig.from_dict(recipe) for recipe in recipes]

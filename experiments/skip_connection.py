@@ -20,10 +20,8 @@ RECIPE = cl.TrainConfig(model=cl.ModelConfig(output="residual"))
 def jobs(size: Size) -> list[Job]:
     """Models with a projection, a skip connection and an unembedding."""
     if size == "quick":
-        return [run_job([RECIPE], [500], [100], cost=50)]
-    return [
-        run_job([RECIPE], seeds, [100], cost=60) for seeds in (range(500, 505), range(505, 510))
-    ]
+        return [run_job([RECIPE], [500], [100])]
+    return [run_job([RECIPE], seeds, [100]) for seeds in (range(500, 505), range(505, 510))]
 
 
 def measure(load: Load, size: Size) -> Measured:

@@ -97,10 +97,8 @@ def run_suite(
     start = time.perf_counter()
     _claim_directory(out, size)
     store = ResultStore(out / "jobs")
-    unique = {job.key: job for row in rows for job in row.jobs(size)}
-    # Long ones first, so that both cores are busy to the end.
-    ordered = sorted(unique.values(), key=lambda job: -job.configuration.get("cost", 0))
-    outcome = run_jobs(ordered, store, workers=workers, executor=executor, progress=progress)
+    jobs = [job for row in rows for job in row.jobs(size)]
+    outcome = run_jobs(jobs, store, workers=workers, executor=executor, progress=progress)
     print(outcome, file=sys.stderr)
     failed = _failures_by_row(rows, outcome, size)
     for row in rows:

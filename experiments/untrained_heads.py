@@ -29,13 +29,13 @@ def jobs(size: Size) -> list[Job]:
     return [
         Job("untrained", untrained, {
             "first": 1000 + start, "models": min(PER_JOB, n_models - start),
-            "read": READ_MODELS[size], "cost": 60,
-        }, VERSION)
+            "read": READ_MODELS[size],
+        }, VERSION, cost=8)
         for start in starts
     ]  # fmt: skip
 
 
-def untrained(first: int, models: int, read: int, cost: float) -> dict[str, Any]:
+def untrained(first: int, models: int, read: int) -> dict[str, Any]:
     """Fit a separator to every head of models that were only initialised."""
     splits, tables, readings = cl.make_splits(), [], []
     for seed in range(first, first + models):

@@ -18,6 +18,7 @@ import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,6 +77,7 @@ def test_what_changes_the_key_and_what_does_not():
         configuration = {"a": 1, "b": {"c": 2, "d": 3}} if configuration is None else configuration
         return Job(name, function, configuration, code_version).key
 
+    assert key() == Job("n", job_functions.square, {"b": {"c": 2, "d": 3}, "a": 1}, "1", 9).key
     assert key() == key(name="m") == key(configuration={"b": {"d": 3, "c": 2}, "a": np.int64(1)})
     others = [
         key(function=job_functions.raises),
@@ -465,6 +467,33 @@ def test_progress_goes_to_a_function(store, log):
     assert [status.done for status in seen] == sorted(status.done for status in seen)
 
 
+def test_long_jobs_start_first_and_the_time_left_follows_their_costs(store, log, monkeypatch):
+    clock = iter(range(0, 1000, 60))
+    times = SimpleNamespace(monotonic=lambda: next(clock), perf_counter=time.perf_counter)
+    monkeypatch.setattr("count01_lens.jobs.time", times)
+    jobs = [
+        Job("square", job_functions.square, {"log": str(log), "value": value}, "1", cost)
+        for value, cost in enumerate([1, 6, 2, 3])
+    ]
+    seen: list[Status] = []
+    outcome = run_jobs(jobs, store, workers=0, progress=seen.append)
+    assert [job.cost for job in outcome.new] == [6, 3, 2, 1]
+    # After 60, 120, 180 and 240 seconds costs of 6, 9, 11 and 12 are behind us, out of 12.
+    left = [status.seconds_left for status in seen if status.done]
+    assert left == pytest.approx([60 * 6 / 6, 120 * 3 / 9, 180 * 1 / 11, 0])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (99.4, "99 s"), (99.5, "2 min"), (5940, "99 min"), (11_400, "3 h 10 min")],
+)
+def test_times_left_are_readable(seconds, words):
+    assert (
+        str(Status(3, 1, 0, 2, seconds))
+        == f"1/3 jobs done, 2 running, 0 failed, about {words} left"
+    )
+
+
 @pytest.mark.parametrize(
     ("progress", "terminal", "expected"),
     [
@@ -472,7 +501,7 @@ def test_progress_goes_to_a_function(store, log):
         (False, False, ""),
         (None, False, ""),
         (None, True, "  0%|"),
-        (True, True, "4/4 ["),
+        (True, True, "3/4 jobs done, 1 failed, about 0 s left ["),
         (True, False, "3/4 jobs done, 1 failed, about 0 s left\n"),
     ],
 )
