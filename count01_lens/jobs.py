@@ -215,7 +215,7 @@ class _Run:
     todo: list[Job]
     total: int
     running: dict[Future[_Report], Job] = field(default_factory=dict)
-    start: float = field(default_factory=time.monotonic)
+    start: float = field(default_factory=lambda: time.monotonic())
 
     def attempt(self, jobs: list[Job], attempt: int, at_once: int) -> list[Job]:
         """Run jobs; return those whose process died, to be tried again."""

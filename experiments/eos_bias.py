@@ -18,16 +18,18 @@ PAPER = (
 )
 WEIGHTS = {"quick": [0.0, 1.0], "full": [0.0, 0.1, 1.0]}
 SEEDS = {"quick": range(400, 402), "full": range(400, 410)}
+EPOCHS = {"quick": 50, "full": 100}
 ONE_SIDED = 0.95
 
 
 def jobs(size: Size) -> list[Job]:
     """The same seeds with different weights of the '[EOS]' loss, trained as one stack."""
-    recipes = [cl.TrainConfig(eos_weight=weight) for weight in WEIGHTS[size]]
+    epochs = EPOCHS[size]
+    recipes = [cl.TrainConfig(eos_weight=weight, epochs=epochs) for weight in WEIGHTS[size]]
     seeds = list(SEEDS[size])
     half = max(1, len(seeds) // 2)
     parts = [seeds] if size == "quick" else [seeds[:half], seeds[half:]]
-    return [run_job(recipes, part, [100]) for part in parts]
+    return [run_job(recipes, part, [epochs]) for part in parts]
 
 
 def measure(load: Load, size: Size) -> Measured:
