@@ -17,8 +17,8 @@ from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "C1", "Do heads compete or cooperate?"
 PAPER = (
-    "Heads that count behave like a pseudo-ensemble: trained models do not do what a cooperative model "
-    "could, one head counting '0's and one '1's; for '[EOS]' they work together"
+    "Heads that count behave like a pseudo-ensemble: trained models do not do what a cooperative "
+    "model could, one head counting '0's and one '1's; for '[EOS]' they work together"
 )
 
 

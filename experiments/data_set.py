@@ -48,7 +48,8 @@ def measure(load: Load, size: Size) -> Measured:
             "sizes": [len(split) for split in (splits.train, splits.validation, splits.test)],
             "ties_in_test": spread(table["test_ties"]),
         },
-        shows=f"Over {len(table)} data seeds {table['no_zero'].mean():.1f} training sentences have no "
+        shows=f"Over {len(table)} data seeds {table['no_zero'].mean():.1f} training sentences "
+        "have no "
         f"'0' (expected 7000/101 = 69.3). Our default data set, seed 0, has {ours['no_zero']:.0f}, "
         f"of which {ours['no_zero_no_one']:.0f} have no '1' either.",
         tables={"data_sets": table},

@@ -13,8 +13,8 @@ from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "E2", "Why heads are biased"
 PAPER = (
-    "The biases of heads to '4' or '5' balance the answer and the '[EOS]' task: the model needs them "
-    "so that the answer beats '[EOS]' at '=' and '[EOS]' beats the answer after it"
+    "The biases of heads to '4' or '5' balance the answer and the '[EOS]' task: the model needs "
+    "them so that the answer beats '[EOS]' at '=' and '[EOS]' beats the answer after it"
 )
 WEIGHTS = {"quick": [0.0, 1.0], "full": [0.0, 0.1, 1.0]}
 SEEDS = {"quick": range(400, 402), "full": range(400, 410)}
@@ -70,8 +70,11 @@ def measure(load: Load, size: Size) -> Measured:
             "at_half_with": spread(with_loss["at_half"]),
             "at_half_without": spread(without["at_half"]),
         },
-        shows=f"Trained with the '[EOS]' loss {100 * with_loss['biased'].mean():.0f} % of heads are "
-        f"biased (one answer on 95 % of sentences), without it {100 * without['biased'].mean():.0f} %; "
+        shows=f"Trained with the '[EOS]' loss {100 * with_loss['biased'].mean():.0f} % of heads "
+        "are "
+        ""
+        f"biased (one answer on 95 % of sentences), without it "
+        f"{100 * without['biased'].mean():.0f} %; "
         f"single heads answer {100 * with_loss['l_acc'].mean():.0f} % right with it and "
         f"{100 * without['l_acc'].mean():.0f} % without, at the same seeds.",
         tables={"runs": runs, "heads": heads},
@@ -89,7 +92,8 @@ def _figure(heads: pd.DataFrame, runs: pd.DataFrame) -> Shown:
     )
     words = {0.0: "without '[EOS]' loss", 1.0: "with it", 0.1: "a tenth of it"}
     left, middle, right = (figure.add_subplot(1, 3, place) for place in (1, 2, 3))
-    for weight, group in heads.groupby("eos_weight"):
+    for weight in weights:
+        group = heads[heads["eos_weight"] == weight]
         values = np.sort(group["one_sided"])
         left.plot(
             values, np.linspace(0, 1, len(values)), color=colours[weight], lw=2, label=words[weight]

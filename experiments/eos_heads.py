@@ -36,8 +36,8 @@ def measure(load: Load, size: Size) -> Measured:
             "number_of_pairs": len(pairs),
         },
         shows=f"{100 * np.mean(single):.0f} % of {len(heads)} single heads and "
-        f"{100 * np.mean(double):.0f} % of {len(pairs)} pairs always write '[EOS]' after the answer; "
-        f"{100 * np.mean(never):.0f} % of single heads never do.",
+        f"{100 * np.mean(double):.0f} % of {len(pairs)} pairs always write '[EOS]' after the "
+        f"answer; {100 * np.mean(never):.0f} % of single heads never do.",
         tables={
             "heads": heads[["seed", "head", "eos_l_acc", "l_acc", "s_acc", "category"]],
             "pairs": pairs[["seed", "first", "second", "eos_l_acc"]],

@@ -14,9 +14,10 @@ from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "F4", "All groups of heads"
 PAPER = (
-    "Groups of 3-4 heads already separate almost perfectly, ROC AUC follows closely, most heads are "
-    "needed for strong l-acc, all 16 for perfect l-acc"
+    "Groups of 3-4 heads already separate almost perfectly, ROC AUC follows closely, most heads "
+    "are needed for strong l-acc, all 16 for perfect l-acc"
 )
+QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 STYLES = {"s_acc": (FOUR, "o"), "roc_auc": (END, "s"), "l_acc": (FIVE, "^")}
 
 
@@ -54,7 +55,7 @@ def measure(load: Load, size: Size) -> Measured:
             }
         )
         long = table.melt(id_vars=["size"], value_vars=list(STYLES), var_name="metric")
-        found = long.groupby(["size", "metric"])["value"].quantile([0.05, 0.25, 0.5, 0.75, 0.95])
+        found = long.groupby(["size", "metric"])["value"].quantile(QUANTILES)
         quantiles.append(found.unstack().reset_index().assign(seed=seed))
     table = pd.DataFrame(rows)
     by_size = pd.concat(quantiles, ignore_index=True)
@@ -62,8 +63,8 @@ def measure(load: Load, size: Size) -> Measured:
     names = [c for c in table.columns if c not in ("seed", "groups")]
     return Measured(
         numbers={name: spread(table[name]) for name in names} | {"groups": int(table["groups"][0])},
-        shows=f"Of {table['groups'][0]:,} groups per model, those of four heads have a median s-acc of "
-        f"{table['four_heads_separate'].mean():.4f}; a median l-acc of 0.90 takes "
+        shows=f"Of {table['groups'][0]:,} groups per model, those of four heads have a median "
+        f"s-acc of {table['four_heads_separate'].mean():.4f}; a median l-acc of 0.90 takes "
         f"{table['most_heads_needed'].mean():.0f} heads; "
         f"{100 * table['all_for_perfect'].mean():.0f} % of groups of 15 have perfect l-acc.",
         tables={"groups_by_model": table, "groups_by_size": by_size},

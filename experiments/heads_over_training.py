@@ -12,8 +12,8 @@ from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "F9", "Heads during training"
 PAPER = (
-    "s-acc changes a lot early, stabilises around epoch 50 into a bipolar distribution; head weights "
-    "barely change"
+    "s-acc changes a lot early, stabilises around epoch 50 into a bipolar distribution; head "
+    "weights barely change"
 )
 
 
@@ -38,7 +38,8 @@ def measure(load: Load, size: Size) -> Measured:
             "weights_stay": spread(weights),
             "checkpoints": len(heads.groupby(["seed", "epoch"])),
         },
-        shows=f"Per epoch, s-acc changes {np.nanmean(changes):.1f} times as much in epochs 1-10 as in "
+        shows=f"Per epoch, s-acc changes {np.nanmean(changes):.1f} times as much in epochs 1-10 "
+        "as in "
         f"50-100 (measured every {step}); at the end {100 * np.mean(bipolar):.0f} % of heads are "
         f"successful or failed. From epoch 10 on a head's weight changes by "
         f"{100 * np.mean(weights):.0f} % on average.",
@@ -58,7 +59,8 @@ def _early_over_late(heads: pd.DataFrame) -> float:
 
 def _weight_change(heads: pd.DataFrame) -> float:
     table = heads.pivot(index="epoch", columns="head", values="head_weight")
-    return float((table.loc[100] - table.loc[10]).abs().mean() / table.loc[10].mean())
+    early, late = (table.loc[epoch].to_numpy() for epoch in (10, 100))
+    return float(np.abs(late - early).mean() / early.mean())
 
 
 def _figure(heads: pd.DataFrame) -> Shown:

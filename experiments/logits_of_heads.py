@@ -1,22 +1,25 @@
 """Shares of each head in the logits of '4', '5' and '[EOS]', at '=' and at the answer."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import count01_lens as cl
 from count01_lens.jobs import Job
+from count01_lens.language import At
 from count01_lens.plots import logit_table, plot_logits
 from experiments.runs import MAIN, by_seed, main_jobs, models_of, share
 from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "F1", "Logits of each head"
 PAPER = (
-    "Many heads are strongly biased to one of '4' and '5'; within a head the order of the logits is "
-    "about fixed, and the balance tips toward '[EOS]' when moving from '=' to the answer"
+    "Many heads are strongly biased to one of '4' and '5'; within a head the order of the logits "
+    "is about fixed, and the balance tips toward '[EOS]' when moving from '=' to the answer"
 )
 WATCHED = [cl.Token.FOUR, cl.Token.FIVE, cl.Token.EOS]
+AT: tuple[At, At] = ("=", "answer")
 ONE_SIDED = 0.95
 
 
@@ -43,8 +46,8 @@ def measure(load: Load, size: Size) -> Measured:
             "tips_to_eos": spread(tips),
         },
         shows=f"{100 * np.mean(biased):.0f} % of heads favour one answer on at least 95 % of test "
-        f"sentences; a head keeps its order of '4', '5', '[EOS]' on {100 * np.mean(fixed):.0f} % of "
-        f"them; in {100 * np.mean(tips):.0f} % of heads the balance tips toward '[EOS]'.",
+        f"sentences; a head keeps its order of '4', '5', '[EOS]' on {100 * np.mean(fixed):.0f} % "
+        f"of them; in {100 * np.mean(tips):.0f} % of heads the balance tips toward '[EOS]'.",
         tables={"orders": table, "logits_seed_100": logit_table(first)},
         figures={
             "logits": Shown(
@@ -58,9 +61,9 @@ def measure(load: Load, size: Size) -> Measured:
     )
 
 
-def _orders(model: "object") -> pd.DataFrame:
+def _orders(model: Any) -> pd.DataFrame:
     split = cl.make_splits().test
-    shares = {at: cl.head_logits(model, split, at).double().numpy() for at in ("=", "answer")}  # type: ignore[arg-type]
+    shares = {at: cl.head_logits(model, split, at).double().numpy() for at in AT}
     at_equals = shares["="][..., WATCHED]
     margin = at_equals[..., 0] - at_equals[..., 1]
     rank = np.argsort(at_equals, axis=-1) @ np.array([9, 3, 1])

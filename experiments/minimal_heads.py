@@ -119,7 +119,8 @@ def measure(load: Load, size: Size) -> Measured:
     )
     return Measured(
         numbers=numbers,
-        shows=f"{table['trainings'].sum():,} trainings, {table['heads'].sum():,} heads: successful are "
+        shows=f"{table['trainings'].sum():,} trainings, {table['heads'].sum():,} heads: "
+        "successful are "
         f"{100 * alone[32]:.0f} % with d = 32 and {100 * alone[1]:.1f} % with d = 1; with d = 2 "
         f"{100 * alone[2]:.1f} % alone and {100 * jointly[2]:.1f} % of 64 trained jointly.",
         tables={"minimal_heads": table, "readings": by_reading},
@@ -145,8 +146,8 @@ def _figure(table: pd.DataFrame) -> Shown:
         axes.plot(x + offset, table[f"paper_{kind}"], "_", color="black", ms=16, mew=2)
     axes.plot([], [], "_", color="black", ms=12, mew=2, label="the paper's")
     labels = [
-        f"d={row.d_embed}\n{row.heads_each} head{'s' * (row.heads_each > 1)}"
-        for row in table.itertuples()
+        f"d={d_embed}\n{n_heads} head{'s' * (n_heads > 1)}"
+        for d_embed, n_heads in zip(table["d_embed"], table["heads_each"], strict=True)
     ]
     axes.set_xticks(x, labels)
     axes.set(ylabel="share of heads", title="heads with d0 = 1 and no layer norm")

@@ -1,6 +1,7 @@
 """The handcrafted minimal solution of appendix A, run on every sentence up to 200 of each token."""
 
 import sys
+from typing import Any
 
 import pandas as pd
 
@@ -21,7 +22,7 @@ def jobs(size: Size) -> list[Job]:
 def measure(load: Load, size: Size) -> Measured:
     """Verify both variants exhaustively."""
     up_to = 60 if size == "quick" else 200
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, skip in VARIANTS.items():
         found = cl.verify(cl.minimal_model(skip=skip), up_to)
         # All sentences are asked for, also those without '0' and '1', which the paper leaves out.
@@ -39,8 +40,8 @@ def measure(load: Load, size: Size) -> Measured:
     errors = int(table["wrong_answers"].sum() + table["not_ended"].sum())
     return Measured(
         numbers={row["variant"]: row["right_on_both"] for row in rows} | {"up_to": up_to},
-        shows=f"{errors} errors in {int(table['sentences'].sum()):,} sentences of both variants, those "
-        "without '0' and '1' included, which the paper leaves out.",
+        shows=f"{errors} errors in {int(table['sentences'].sum()):,} sentences of both variants, "
+        "those without '0' and '1' included, which the paper leaves out.",
         tables={"minimal_solution": table},
     )
 

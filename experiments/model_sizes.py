@@ -68,8 +68,8 @@ def measure(load: Load, size: Size) -> Measured:
             "larger_d": spread(_trends(table, "d_embed", "n_heads")),
             "trainings": len(runs),
         },
-        shows=f"{int((best >= 0.99).sum())} of {len(best)} models with 16 heads and d = 32 reach 0.99 "
-        f"(lowest {best.min():.4f}); over {len(runs)} trainings, accuracy ranges from "
+        shows=f"{int((best >= 0.99).sum())} of {len(best)} models with 16 heads and d = 32 reach "
+        f"0.99 (lowest {best.min():.4f}); over {len(runs)} trainings, accuracy ranges from "
         f"{table['mean'].min():.3f} to {table['mean'].max():.3f} by size.",
         tables={"sizes": table, "runs": runs},
         figures={"sizes": _figure(table)},
@@ -95,8 +95,9 @@ def _figure(table: pd.DataFrame) -> Shown:
         image = axes.imshow(grid, cmap="viridis" if column == "mean" else "magma_r", **limits)
         for (row, place_in_row), value in np.ndenumerate(grid.to_numpy()):
             if not np.isnan(value):
-                axes.text(place_in_row, row, f"{value:.3f}", ha="center", va="center", fontsize=8,
-                          color="white" if (column == "mean") == (value < 0.8) else "black")  # fmt: skip
+                ink = "white" if (column == "mean") == (value < 0.8) else "black"
+                text = axes.text(place_in_row, row, f"{value:.3f}", fontsize=8, color=ink)
+                text.set(ha="center", va="center")
         axes.set_xticks(range(len(grid.columns)), grid.columns)
         axes.set_yticks(range(len(grid.index)), grid.index)
         axes.set(xlabel="embedding size d", ylabel="heads", title=f"test accuracy: {title}")

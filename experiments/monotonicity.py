@@ -50,7 +50,8 @@ def measure(load: Load, size: Size) -> Measured:
             "worst_gradient": float(table["worst_gradient"].max()),
             "nested_pairs": int(table["nested_pairs"].sum()),
         },
-        shows=f"s-acc falls in {100 * table['decreases'].mean():.1f} % of {table['nested_pairs'].sum():,} "
+        shows=f"s-acc falls in {100 * table['decreases'].mean():.1f} % of "
+        f"{table['nested_pairs'].sum():,} "
         f"nested pairs, by up to {table['largest_decrease'].max():.3f}. All fits are converged "
         f"(relative gradient at most {table['worst_gradient'].max():.0e}), so none of this is the "
         "optimiser's: it is generalisation from training to longer test sentences.",

@@ -14,8 +14,8 @@ from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "F6", "Outputs of heads"
 PAPER = (
-    "Successful heads interpolate between v('0') and v('1'); failure 1: everything collapses into a "
-    "point (w01 extreme); failure 2: '2' adds noise (w02 small)"
+    "Successful heads interpolate between v('0') and v('1'); failure 1: everything collapses into "
+    "a point (w01 extreme); failure 2: '2' adds noise (w02 small)"
 )
 NEAR = 0.1  # of the distance between v('0') and v('1')
 
@@ -49,8 +49,8 @@ def measure(load: Load, size: Size) -> Measured:
             "failed_by_w02": share(noisy),
             "failed_heads": len(bad),
         },
-        shows=f"In {100 * np.mean(close):.0f} % of successful heads 90 % of the outputs lie within a "
-        "tenth of |v('0') - v('1')| of the segment between them. Of "
+        shows=f"In {100 * np.mean(close):.0f} % of successful heads 90 % of the outputs lie "
+        "within a tenth of |v('0') - v('1')| of the segment between them. Of "
         f"{len(bad)} failed heads, {100 * share(collapsed):.0f} % have an extreme w01 and "
         f"{100 * share(noisy):.0f} % a w02 below 1.",
         tables={"outputs": heads[["seed", "head", "s_acc", "category", "w01", "w02", "far"]]},

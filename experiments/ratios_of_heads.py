@@ -3,6 +3,7 @@
 import sys
 
 import numpy as np
+import pandas as pd
 
 from count01_lens.figures import NEUTRAL, NotebookFigure
 from count01_lens.jobs import Job
@@ -41,22 +42,14 @@ def measure(load: Load, size: Size) -> Measured:
     )
 
 
-def _figure(heads: "object") -> Shown:
+def _figure(heads: pd.DataFrame) -> Shown:
     figure = NotebookFigure(figsize=(6.4, 4.8), layout="constrained")
     axes = figure.add_subplot()
-    w01, w02 = (heads[name].clip(1e-8, 1e8) for name in ("w01", "w02"))  # type: ignore[index]
+    w01, w02 = (heads[name].clip(1e-8, 1e8) for name in ("w01", "w02"))
     axes.axvline(1, color=NEUTRAL, lw=0.8, ls=":")
     axes.axhline(10, color=NEUTRAL, lw=0.8, ls=":")
     points = axes.scatter(
-        w01,
-        w02,
-        c=heads["s_acc"],
-        cmap="viridis",
-        vmin=0.5,
-        vmax=1,
-        s=30,
-        ec="black",
-        lw=0.4,  # type: ignore[index]
+        w01, w02, c=heads["s_acc"], cmap="viridis", vmin=0.5, vmax=1, s=30, ec="black", lw=0.4
     )
     axes.set(xscale="log", yscale="log", xlabel="w01: attention to '0' over '1'")
     axes.set_ylabel("w02: attention to '0' over '2'")

@@ -57,7 +57,7 @@ def run_job(
         closely: seeds whose groups of heads, sweeps of attention and readings are measured, too.
         read: how many of their heads are probed under each reading of appendix C.
     """
-    configuration = {
+    configuration: dict[str, Any] = {
         "recipes": [recipe.to_dict() for recipe in recipes],
         "seeds": list(seeds),
         "head_epochs": list(head_epochs),
@@ -143,13 +143,15 @@ def models_of(job: Job, value: dict[str, Any]) -> dict[int, Any]:
 
 def together(jobs: Sequence[Job], load: Any, table: str) -> pd.DataFrame:
     """Put one table of several jobs together."""
-    return pd.concat([load(job)[table] for job in jobs], ignore_index=True)
+    tables: list[pd.DataFrame] = [load(job)[table] for job in jobs]
+    return pd.concat(tables, ignore_index=True)
 
 
 def last_heads(jobs: Sequence[Job], load: Any) -> pd.DataFrame:
     """Heads of all models of some jobs at the end of training."""
     heads = together(jobs, load, "heads")
-    return heads[heads["epoch"] == heads["epoch"].max()].reset_index(drop=True)
+    last: pd.DataFrame = heads[heads["epoch"] == heads["epoch"].max()].reset_index(drop=True)
+    return last
 
 
 def share(condition: Any) -> float:

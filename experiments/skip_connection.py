@@ -56,7 +56,8 @@ def measure(load: Load, size: Size) -> Measured:
             "eos_with": spread(table["eos_with"]),
             "eos_without": spread(table["eos_without"]),
         },
-        shows=f"Without the skip connection's share accuracy goes from {table['answer_with'].mean():.4f} "
+        shows=f"Without the skip connection's share accuracy goes from "
+        f"{table['answer_with'].mean():.4f} "
         f"to {table['answer_without'].mean():.4f}, '[EOS]' from {table['eos_with'].mean():.4f} to "
         f"{table['eos_without'].mean():.4f} (means over {len(table)} seeds).",
         tables={"skip": table},

@@ -214,8 +214,8 @@ def _write_row(
 
 def _name(row: ModuleType) -> str:
     """Name of a module, also of one that was started with `python -m`."""
-    full = row.__spec__.name if getattr(row, "__spec__", None) else row.__name__
-    return str(full).rpartition(".")[2]
+    spec = getattr(row, "__spec__", None)
+    return str(spec.name if spec else row.__name__).rpartition(".")[2]
 
 
 def _write_claims(

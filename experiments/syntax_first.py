@@ -47,9 +47,11 @@ def measure(load: Load, size: Size) -> Measured:
             "accuracy_then": spread(table["accuracy"]),
             "first_step_of_counting": spread(table["step_of_counting"]),
         },
-        shows=f"Nearly all answers are '4' or '5' from step {table['step'].mean():.0f} on (mean over "
-        f"{len(table)} seeds), at {100 * table['accuracy'].mean():.0f} % accuracy; 90 % accuracy comes "
-        f"at step {table['step_of_counting'].mean():.0f}.",
+        shows=f"Nearly all answers are '4' or '5' from step {table['step'].mean():.0f} on (mean "
+        "over "
+        ""
+        f"{len(table)} seeds), at {100 * table['accuracy'].mean():.0f} % accuracy; 90 % accuracy "
+        f"comes at step {table['step_of_counting'].mean():.0f}.",
         tables={"first_steps": table, "early_history": early},
         figures={"syntax_first": _figure(early)},
         seeds=table["seed"].tolist(),

@@ -73,7 +73,8 @@ def _at(sweep: Any, *values: float) -> list[int]:
 
 
 def _lines(found: dict[int, Any]) -> pd.DataFrame:
-    return pd.concat([s.table.assign(seed=seed) for seed, s in found.items()], ignore_index=True)
+    tables: list[pd.DataFrame] = [s.table.assign(seed=seed) for seed, s in found.items()]
+    return pd.concat(tables, ignore_index=True)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def measure(load: Load, size: Size) -> Measured:
             "checkpoints": len(table),
             "runs": table["seed"].nunique(),
         },
-        shows=f"Pearson {pearson:.2f} over {len(table)} checkpoints of {table['seed'].nunique()} runs; "
-        f"{early:.2f} over epochs 10-50; within single runs "
+        shows=f"Pearson {pearson:.2f} over {len(table)} checkpoints of {table['seed'].nunique()} "
+        f"runs; {early:.2f} over epochs 10-50; within single runs "
         f"{', '.join(f'{value:.2f}' for value in within.values())}.",
         tables={"checkpoints": table},
         figures={"weighted": _figure(table)},
