@@ -20,6 +20,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from count01_lens.html_document import html_document, page_file
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -72,13 +74,9 @@ def page(title: str, sections: Iterable[Section], *, packed: bool = False) -> st
     scripts = (
         packed_scripts(drawings) if packed else f"{bundle_script()}\n{render_script(drawings)}"
     )
-    return _PAGE.format(
-        title=html.escape(title),
-        policy=NO_REQUESTS,
-        style=PAGE_STYLE + CIRCUITS_STYLE,
-        body="\n".join(body),
-        scripts=scripts,
-    )
+    no_script = "<noscript>This page is drawn by JavaScript, which is switched off here.</noscript>"
+    lines = ["<body>", f"<h1>{html.escape(title)}</h1>", no_script, *body, scripts, "</body>"]
+    return html_document(title, PAGE_STYLE + CIRCUITS_STYLE, "\n".join(lines))
 
 
 def section_html(section: Section, first: int = 0) -> str:
@@ -206,37 +204,8 @@ def _script_json(props: Mapping[str, Any]) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _read(name: str) -> str:
-    return (resources.files("count01_lens") / "data" / "pages" / name).read_text("utf-8")
-
-
-# For the head of a page, before anything that could ask for something.
-NO_REQUESTS = """\
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; \
-script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:">"""
-
-PAGE_STYLE = _read("page.css")
+PAGE_STYLE = page_file("page.css")
 # circuitsvis has hardly any class names: what an element is follows from where it stands. Should a
 # version change that, these rules meet nothing, and it looks as it does by itself.
-CIRCUITS_STYLE = _read("circuits.css")
-_SCRIPT = _read("circuits.js")
-
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-{policy}
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<h1>{title}</h1>
-<noscript>This page is drawn by JavaScript, which is switched off here.</noscript>
-{body}
-{scripts}
-</body>
-</html>
-"""
+CIRCUITS_STYLE = page_file("circuits.css")
+_SCRIPT = page_file("circuits.js")

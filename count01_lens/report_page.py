@@ -14,13 +14,11 @@ import re
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Literal
 from urllib.parse import quote
 
 from count01_lens.circuits_page import (
     CIRCUITS_STYLE,
-    NO_REQUESTS,
     Drawing,
     Section,
     bundle_script,
@@ -28,6 +26,7 @@ from count01_lens.circuits_page import (
     section_html,
     with_ids,
 )
+from count01_lens.html_document import html_document, page_file
 
 LARGEST_SVG = 300_000
 LARGEST_DOWNLOAD = 200_000
@@ -98,15 +97,14 @@ def report_page(title: str, opening: str, parts: Sequence[Part]) -> str:
     scripts = element("script", Html(_SCRIPT))
     if drawings:
         scripts = joined([scripts, Html(bundle_script()), Html(render_script(with_ids(drawings)))])
-    return _PAGE.format(
+    whole = _BODY.format(
         title=as_html(title),
-        policy=NO_REQUESTS,
-        style=CIRCUITS_STYLE + _STYLE,
         opening=as_html(opening),
         contents=_contents(parts),
         body=body,
         scripts=scripts,
     )
+    return html_document(title, CIRCUITS_STYLE + _STYLE, whole)
 
 
 def paragraph(text: str, kind: str | None = None) -> Html:
@@ -400,24 +398,10 @@ def _bytes(size: int) -> str:
     return f"{size} bytes"
 
 
-def _read(name: str) -> str:
-    return (resources.files("count01_lens") / "data" / "pages" / name).read_text("utf-8")
-
-
 _NO_SCRIPT = element("noscript", "This part is drawn by JavaScript, which is switched off here.")
-_STYLE, _SCRIPT = _read("report.css"), _read("report.js")
+_STYLE, _SCRIPT = page_file("report.css"), page_file("report.js")
 
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-{policy}
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
+_BODY = """\
 <body class="report">
 <a class="skip" href="#main">Skip to the report</a>
 <header>
@@ -436,6 +420,4 @@ _PAGE = """\
 <p>Made with count01_lens. This file carries all it shows; opening it sends nothing.</p>
 </footer>
 {scripts}
-</body>
-</html>
-"""
+</body>"""

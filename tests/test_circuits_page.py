@@ -10,7 +10,6 @@ import pytest
 
 from count01_lens.circuits_page import (
     CIRCUITS_STYLE,
-    NO_REQUESTS,
     PAGE_STYLE,
     Drawing,
     Section,
@@ -25,6 +24,7 @@ from count01_lens.circuits_page import (
     signed,
     with_ids,
 )
+from count01_lens.html_document import NO_REQUESTS
 
 EVIL = "</style></script><img src=x>&\"'"
 TOKENS = Drawing("ColoredTokens", {"tokens": ["0", EVIL], "values": [0.5, -1.0]}, "Two tokens")

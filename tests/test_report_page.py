@@ -11,7 +11,8 @@ from urllib.parse import unquote
 import pytest
 from matplotlib.figure import Figure
 
-from count01_lens.circuits_page import NO_REQUESTS, Drawing, Section, Table, _bundle
+from count01_lens.circuits_page import Drawing, Section, Table, _bundle
+from count01_lens.html_document import NO_REQUESTS
 from count01_lens.report_page import (
     LARGEST_DOWNLOAD,
     LARGEST_SVG,
