@@ -14,7 +14,14 @@ from count01_lens.results import ResultStore
 from experiments.report import write_report
 from experiments.rows import ROWS
 from experiments.runs import main_jobs, models_of
-from experiments.suite import MixedResultsError, Size, parsed, run_suite, summary
+from experiments.suite import (
+    MissingLibraryError,
+    MixedResultsError,
+    Size,
+    parsed,
+    run_suite,
+    summary,
+)
 
 
 def main() -> None:
@@ -29,7 +36,7 @@ def main() -> None:
         code = run_suite(
             ROWS, arguments.out, arguments.size, workers=arguments.workers, progress=True
         )
-    except MixedResultsError as error:
+    except (MixedResultsError, MissingLibraryError) as error:
         parser.exit(2, f"{error}\n")
     except KeyboardInterrupt:
         parser.exit(130, "\nstopped; the same command goes on where it was\n")

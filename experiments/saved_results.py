@@ -41,7 +41,7 @@ def read_results(directory: Path, claims_file: Path = CLAIMS_FILE) -> Results:
     Raises:
         ValueError: something is missing or damaged, or does not belong together.
     """
-    suite = _read_json(directory / "suite.json", dict, ("size", "claims_sha256"))
+    suite = _read_json(directory / "suite.json", dict, ("size", "claims_sha256", "versions"))
     rules = sha256(claims_file.read_bytes()) if claims_file.is_file() else "no such file"
     if suite["claims_sha256"] != rules:
         raise ValueError(
@@ -84,7 +84,7 @@ def _read_json(path: Path, kind: type, keys: Sequence[str] = ()) -> Any:
 
 
 def _read_row(path: Path, name: str, suite: Mapping[str, Any]) -> Mapping[str, Any]:
-    keys = ("row", "title", "paper", "shows", "size", "claims_sha256", "numbers")
+    keys = ("row", "title", "paper", "shows", "size", "claims_sha256", "versions", "numbers")
     row: Mapping[str, Any] = _read_json(path, dict, keys)
     _check_words(row, ("title", "paper", "shows"), path)
     expected = {"row": name, "size": suite["size"], "claims_sha256": suite["claims_sha256"]}

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -38,8 +39,16 @@ Load = Callable[[Job], Any]
 DEFAULT_OUT = Path("runs/reproduction")
 
 
+# Besides those that the library itself depends on.
+LIBRARIES = ("pandas", "scikit-learn", "scipy")
+
+
 class MixedResultsError(ValueError):
     """A directory holds results of another configuration."""
+
+
+class MissingLibraryError(RuntimeError):
+    """A library is not installed, or does not tell its version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +104,8 @@ def run_suite(
 ) -> int:
     """Run experiments, write their files, judge the claims; return an exit code."""
     start = time.perf_counter()
-    _claim_directory(out, size)
+    about = _about(size)
+    _claim_directory(out, about)
     store = ResultStore(out / "jobs")
     jobs = [job for row in rows for job in row.jobs(size)]
     outcome = run_jobs(jobs, store, workers=workers, executor=executor, progress=progress)
@@ -107,12 +117,12 @@ def run_suite(
         try:
             began = time.perf_counter()
             measured = row.measure(store.load, size)
-            _write_row(row, measured, out / row.ROW, size, time.perf_counter() - began)
+            _write_row(row, measured, out / row.ROW, about, time.perf_counter() - began)
             print(f"{row.ROW:<4} {row.TITLE}", file=sys.stderr)
         except Exception as error:  # one experiment must not cost the others
             traceback.print_exc()
             failed[row.ROW] = f"{type(error).__name__}: {error}"
-    _write_claims(rows, out, size, failed, time.perf_counter() - start)
+    _write_claims(out, about, failed, time.perf_counter() - start)
     for name, reason in failed.items():
         print(f"{name} failed: {reason.strip().splitlines()[-1]}", file=sys.stderr)
     return 1 if failed else 0
@@ -126,7 +136,7 @@ def main(row: ModuleType) -> None:
         code = run_suite(
             [row], arguments.out, arguments.size, workers=arguments.workers, progress=True
         )
-    except MixedResultsError as error:
+    except (MixedResultsError, MissingLibraryError) as error:
         parser.exit(2, f"{error}\n")
     except KeyboardInterrupt:
         parser.exit(130, "\nstopped; the same command goes on where it was\n")
@@ -154,13 +164,26 @@ def summary(out: Path) -> str:
     return "\n".join(lines)
 
 
-def _claim_directory(out: Path, size: Size) -> None:
-    """Refuse a directory of another size or of other rules: results are never mixed."""
+def _about(size: Size) -> dict[str, Any]:
+    """All that results must have in common to stand side by side."""
+    versions = library_versions()
+    for library in LIBRARIES:
+        try:
+            versions[library] = version(library)
+        except PackageNotFoundError:
+            raise MissingLibraryError(
+                f"{library}: expected to be installed, got no version of it; experiments need "
+                "more than the library does: pip install 'count01-lens[dev]'"
+            ) from None
+    return {"size": size, "claims_sha256": claims.sha256(), "versions": versions}
+
+
+def _claim_directory(out: Path, about: dict[str, Any]) -> None:
+    """Refuse a directory of another size, other rules or other versions: nothing is mixed."""
     path = out / "suite.json"
     if path.exists():
-        known = json.loads(path.read_text())
-        expected = {"size": size, "claims_sha256": claims.sha256()}
-        for name, value in expected.items():
+        known = _read_suite(path)
+        for name, value in about.items():
             if known.get(name) != value:
                 raise MixedResultsError(
                     f"{out}: expected results with {name} = {value}, got {known.get(name)}; "
@@ -168,7 +191,20 @@ def _claim_directory(out: Path, size: Size) -> None:
                 )
     out.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        write_atomically(path, json_bytes({"size": size, "claims_sha256": claims.sha256()}))
+        write_atomically(path, json_bytes(about))
+
+
+def _read_suite(path: Path) -> dict[str, Any]:
+    try:
+        known = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        known = None
+    if not isinstance(known, dict):
+        raise MixedResultsError(
+            f"{path}: expected what results there have in common, got a damaged file; choose "
+            "another --out, or move this directory away"
+        )
+    return known
 
 
 def _failures_by_row(rows: Sequence[ModuleType], outcome: Outcome, size: Size) -> dict[str, str]:
@@ -182,7 +218,7 @@ def _failures_by_row(rows: Sequence[ModuleType], outcome: Outcome, size: Size) -
 
 
 def _write_row(
-    row: ModuleType, measured: Measured, directory: Path, size: Size, seconds: float
+    row: ModuleType, measured: Measured, directory: Path, about: dict[str, Any], seconds: float
 ) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for name, table in measured.tables.items():
@@ -199,11 +235,9 @@ def _write_row(
         "title": row.TITLE,
         "paper": row.PAPER,
         "shows": measured.shows,
-        "size": size,
-        "claims_sha256": claims.sha256(),
+        **about,
         "seeds": list(measured.seeds),
         "recipe": measured.recipe,
-        "versions": library_versions(),
         "seconds": seconds,
         "numbers": measured.numbers,
         "tables": [f"{name}.csv" for name in measured.tables],
@@ -218,20 +252,16 @@ def _name(row: ModuleType) -> str:
     return str(spec.name if spec else row.__name__).rpartition(".")[2]
 
 
-def _write_claims(
-    rows: Sequence[ModuleType], out: Path, size: Size, failed: dict[str, str], seconds: float
-) -> None:
+def _write_claims(out: Path, about: dict[str, Any], failed: dict[str, str], seconds: float) -> None:
     judged = []
     for claim in claims.CLAIMS:
         path = out / claim.row / "numbers.json"
         numbers = json.loads(path.read_text())["numbers"] if path.exists() else None
         judged.append(claims.judged(claim, None if claim.row in failed else numbers))
     write_atomically(out / "claims.json", json_bytes(judged))
-    previous = json.loads((out / "suite.json").read_text())
+    previous = _read_suite(out / "suite.json")
     suite = {
-        "size": size,
-        "claims_sha256": claims.sha256(),
-        "versions": library_versions(),
+        **about,
         # A run that was continued took as long as its parts.
         "seconds": previous.get("seconds", 0.0) + seconds,
         "machine": {"cores": os.cpu_count()},

@@ -89,9 +89,24 @@ def test_results_of_another_size_or_other_rules_are_refused(tmp_path, monkeypatc
     suite.run_suite([row()], tmp_path, "quick", workers=0, progress=False)
     with pytest.raises(suite.MixedResultsError, match="size = full, got quick"):
         suite.run_suite([row()], tmp_path, "full", workers=0, progress=False)
-    monkeypatch.setattr(claims, "sha256", lambda: "0" * 64)
-    with pytest.raises(suite.MixedResultsError, match="claims_sha256"):
+    with monkeypatch.context() as patch:
+        patch.setattr(claims, "sha256", lambda: "0" * 64)
+        with pytest.raises(suite.MixedResultsError, match="claims_sha256"):
+            suite.run_suite([row()], tmp_path, "quick", workers=0, progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(suite, "version", lambda library: "0.1")
+        with pytest.raises(suite.MixedResultsError, match=r"'pandas': '0.1'.* choose another"):
+            suite.run_suite([row()], tmp_path, "quick", workers=0, progress=False)
+    (tmp_path / "suite.json").write_text('{"size": "qui')
+    with pytest.raises(suite.MixedResultsError, match="got a damaged file; choose another --out"):
         suite.run_suite([row()], tmp_path, "quick", workers=0, progress=False)
+
+
+def test_a_missing_library_is_named_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "LIBRARIES", ("no-such-library",))
+    with pytest.raises(suite.MissingLibraryError, match="no-such-library: expected to be inst"):
+        suite.run_suite([row()], tmp_path / "out", "quick", workers=0, progress=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_row_of_the_paper_has_an_experiment_and_every_claim_a_row():
