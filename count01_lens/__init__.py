@@ -15,14 +15,19 @@ _MODULE_OF = {
     "AttentionRatios": "attention_rows",
     "AttentionView": "attention_view",
     "CheckpointError": "checkpoints",
+    "ClusterError": "cluster",
     "CountForm": "closed_form",
     "HeadAnalysis": "analysis",
+    "Job": "jobs",
+    "JobsFailedError": "jobs",
     "LinearSVM": "probes",
     "MalformedSentenceError": "language",
     "ModelConfig": "model",
+    "ModelSweep": "model_sweep",
     "PatchSession": "patching",
     "PatchedForm": "attention_rows",
     "RatioSweep": "sweeps",
+    "ResultStore": "results",
     "RowPatch": "attention_rows",
     "Sentence": "language",
     "Split": "dataset",
@@ -47,6 +52,7 @@ _MODULE_OF = {
     "copy_attention": "interventions",
     "copy_attention_hooks": "interventions",
     "count_form_applies": "compact",
+    "dask_executor": "cluster",
     "decode": "language",
     "encode": "language",
     "ensemble_model": "handcrafted",
@@ -58,6 +64,7 @@ _MODULE_OF = {
     "load_checkpoint": "checkpoints",
     "make_splits": "dataset",
     "minimal_model": "handcrafted",
+    "model_grid": "model_sweep",
     "multiplicities": "closed_form",
     "ov_table": "readout",
     "parse": "language",
@@ -65,12 +72,14 @@ _MODULE_OF = {
     "patch_attention_hooks": "interventions",
     "qk_table": "readout",
     "right_answer": "language",
+    "run_jobs": "jobs",
     "save_checkpoint": "checkpoints",
     "set_attention": "interventions",
     "set_attention_hooks": "interventions",
     "show_attention": "attention_view",
     "show_shares": "share_view",
     "sweep_attention": "sweeps",
+    "sweep_models": "model_sweep",
     "train": "training",
     "validate": "language",
     "verify": "verification",
@@ -81,14 +90,19 @@ __all__ = [
     "AttentionRatios",
     "AttentionView",
     "CheckpointError",
+    "ClusterError",
     "CountForm",
     "HeadAnalysis",
+    "Job",
+    "JobsFailedError",
     "LinearSVM",
     "MalformedSentenceError",
     "ModelConfig",
+    "ModelSweep",
     "PatchSession",
     "PatchedForm",
     "RatioSweep",
+    "ResultStore",
     "RowPatch",
     "Sentence",
     "Split",
@@ -113,6 +127,7 @@ __all__ = [
     "copy_attention",
     "copy_attention_hooks",
     "count_form_applies",
+    "dask_executor",
     "decode",
     "encode",
     "ensemble_model",
@@ -124,6 +139,7 @@ __all__ = [
     "load_checkpoint",
     "make_splits",
     "minimal_model",
+    "model_grid",
     "multiplicities",
     "ov_table",
     "parse",
@@ -131,12 +147,14 @@ __all__ = [
     "patch_attention_hooks",
     "qk_table",
     "right_answer",
+    "run_jobs",
     "save_checkpoint",
     "set_attention",
     "set_attention_hooks",
     "show_attention",
     "show_shares",
     "sweep_attention",
+    "sweep_models",
     "train",
     "validate",
     "verify",
@@ -154,6 +172,7 @@ if TYPE_CHECKING:
         save_checkpoint,
     )
     from count01_lens.closed_form import CountForm, multiplicities
+    from count01_lens.cluster import ClusterError, dask_executor
     from count01_lens.compact import (
         compact_hooks,
         compact_logits,
@@ -172,6 +191,7 @@ if TYPE_CHECKING:
         set_attention,
         set_attention_hooks,
     )
+    from count01_lens.jobs import Job, JobsFailedError, run_jobs
     from count01_lens.language import (
         MalformedSentenceError,
         Sentence,
@@ -184,10 +204,12 @@ if TYPE_CHECKING:
         validate,
     )
     from count01_lens.model import ModelConfig, build_model
+    from count01_lens.model_sweep import ModelSweep, model_grid, sweep_models
     from count01_lens.patching import PatchSession
     from count01_lens.probes import LinearSVM
     from count01_lens.readout import ov_table, qk_table
     from count01_lens.recipe import TrainConfig
+    from count01_lens.results import ResultStore
     from count01_lens.share_view import show_shares
     from count01_lens.sweeps import RatioSweep, sweep_attention
     from count01_lens.trainer import TrainingDivergedError

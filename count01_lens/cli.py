@@ -1,4 +1,4 @@
-"""The command line: `count01-lens train`, `verify`, `analyze`, `view` and `sweep`.
+"""The command line: `count01-lens train`, `verify`, `analyze`, `view`, `sweep`, `sweep-models`.
 
 Nothing heavy is imported here at the top: `count01-lens --help` must be instant.
 """
@@ -6,7 +6,7 @@ Nothing heavy is imported here at the top: `count01-lens --help` must be instant
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -246,6 +246,87 @@ def sweep(
     typer.echo(f"written to {out}: {', '.join(files)}")
 
 
+@app.command("sweep-models")
+def sweep_models(
+    out: Annotated[
+        Path, typer.Option(help="Directory for the tables. A sweep that was stopped goes on there.")
+    ],
+    seeds: Annotated[str, typer.Option(help="Seeds of every recipe: '0-99'.")] = "0-9",
+    heads: Annotated[str, typer.Option(help="Numbers of heads: '1,2,4'.")] = "16",
+    d_embed: Annotated[str, typer.Option(help="Embedding sizes: '4,32'.")] = "32",
+    d_head: Annotated[
+        str | None, typer.Option(help="Head sizes. [default: d_embed // heads]")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the training sentences.")] = 100,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Values of another field of ModelConfig or TrainConfig, such as "
+            "'learning_rate=0.001,0.005' or 'layer_norm=false'. May be repeated."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes. [default: one for each core]")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(help="Scheduler of a Dask cluster, such as tcp://host:8786.")
+    ] = None,
+    per_job: Annotated[
+        int | None, typer.Option(help="Models trained together. [default: up to 50]")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds that models trained together may take.")
+    ] = None,
+) -> None:
+    """Train every combination of sizes and recipes with every seed; measure every head.
+
+    Writes OUT/heads.csv with a line per head and OUT/models.csv with a line per model. Stop it
+    whenever you like: the same command goes on where it was.
+    """
+    from count01_lens.cluster import workplace
+    from count01_lens.model_sweep import model_grid
+    from count01_lens.model_sweep import sweep_models as sweep
+    from count01_lens.recipe import TrainConfig
+
+    sizes = {"n_heads": heads, "d_embed": d_embed} | ({} if d_head is None else {"d_head": d_head})
+    configs, impossible = model_grid(
+        TrainConfig(epochs=epochs),
+        **{name: parse_seeds(text, name) for name, text in sizes.items()},
+        **dict(map(_axis, vary or [])),
+    )
+    if not configs:
+        raise ValueError(f"no combination is possible, for example {impossible[0]}")
+    for reason in impossible:
+        typer.echo(f"left out: {reason}", err=True)
+    options: dict[str, Any] = {"per_job": per_job, "time_limit": time_limit, "progress": True}
+    try:
+        with workplace(workers, dask) as place:
+            result = sweep(configs, parse_seeds(seeds), out, **options, **place)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; the same command goes on where it was", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    typer.echo(repr(result))
+    typer.echo(f"written to {out}: heads.csv, models.csv")
+    if result.outcome.failed or result.outcome.left:
+        typer.echo(str(result.outcome), err=True)
+        raise typer.Exit(1)
+
+
+def _axis(text: str) -> tuple[str, list[Any]]:
+    """Read 'name=value,value' as people write it; values are numbers, true, false or words."""
+    name, equals, values = text.partition("=")
+    if not (name and equals and values):
+        raise ValueError(f"vary: expected such as 'learning_rate=0.001,0.005', got {text!r}")
+    return name.strip().replace("-", "_"), [_value(part.strip()) for part in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def _ratio(name: str, text: str | None) -> float | None:
     """Read a ratio as people write it: 0.5, 0, inf, ∞."""
     if text is None:
@@ -266,10 +347,11 @@ def main() -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
+    from count01_lens.cluster import ClusterError
     from count01_lens.storage import AlreadyInUseError
     from count01_lens.trainer import TrainingDivergedError
 
-    expected = (ValueError, OSError, AlreadyInUseError, TrainingDivergedError)
+    expected = (ValueError, OSError, AlreadyInUseError, ClusterError, TrainingDivergedError)
     if not isinstance(error, expected):
         raise error
     typer.echo(f"count01-lens: {error}", err=True)

@@ -18,7 +18,14 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    wait,
+)
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -93,24 +100,43 @@ class Failure:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
-    """What became of the jobs; results are in the store."""
+    """What became of the jobs; results are in the store.
+
+    Attributes:
+        found: had a result before.
+        new: have one now.
+        failed: raised, took too long, or died again and again.
+        left: were not run, or not to their end, because the executor broke: a cluster that lost
+            its scheduler. Nothing is known against them.
+        broken: how it broke.
+    """
 
     found: list[Job] = field(default_factory=list)
     new: list[Job] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
+    left: list[Job] = field(default_factory=list)
+    broken: str = ""
 
     def check(self) -> None:
-        """Raise if a job failed."""
-        if self.failed:
+        """Raise if a job has no result."""
+        if self.failed or self.left:
             raise JobsFailedError(str(self))
 
     def __str__(self) -> str:
         lines = [f"{len(self.found) + len(self.new)} jobs done, {len(self.new)} of them now"]
+        by_reason: dict[str, list[Job]] = {}
         for failure in self.failed:
-            lines.append(f"failed: {failure.job.name} {canonical(failure.job.configuration)}")
-            lines.append(failure.reason)
+            by_reason.setdefault(failure.reason, []).append(failure.job)
+        for reason, (job, *others) in by_reason.items():
+            more = f" (and {len(others)} more in the same way)" if others else ""
+            lines += [f"failed: {job.name} {canonical(job.configuration)}{more}", reason]
+        if self.left:
+            lines.append(
+                f"{len(self.left)} jobs not run, because the executor broke: {self.broken}\n"
+                "The same command goes on where it was."
+            )
         return "\n".join(lines)
 
 
@@ -153,7 +179,7 @@ def run_jobs(
     Args:
         jobs: any; of equal ones, one is run.
         store: where results are; only one process at a time may write there.
-        executor: where to run, such as `dask.distributed.Client(...).get_executor()`. Its workers
+        executor: where to run, such as that of `dask_executor("tcp://host:8786")`. Its workers
             start a process for each of their threads, and call the functions there.
         workers: without an executor, how many processes; as many as there are cores by default. 0
             calls the functions right here, for debugging: no time limit, and a crash is a crash.
@@ -180,6 +206,7 @@ def run_jobs(
         place = processes if executor is None else executor
         view = _view(progress, len(unique), len(found), stack)
         run = _Run(store, place, time_limit, view, Outcome(found), waiting, len(unique))
+        run.slots = lambda: workers or (1 if executor is None else _slots(executor))
         try:
             died = run.attempt(waiting, 0, 1 if workers == 0 else workers or _IN_FLIGHT)
             for attempt in range(1, ATTEMPTS):
@@ -198,7 +225,7 @@ def run_jobs(
 class _Report:
     """What comes back from a job."""
 
-    state: Literal["done", "failed", "died"]
+    state: Literal["done", "failed", "died", "lost"]
     reason: str = ""
     arrays: Arrays = field(default_factory=dict)
 
@@ -216,26 +243,40 @@ class _Run:
     total: int
     running: dict[Future[_Report], Job] = field(default_factory=dict)
     start: float = field(default_factory=lambda: time.monotonic())
+    slots: Callable[[], int] = lambda: 1
 
     def attempt(self, jobs: list[Job], attempt: int, at_once: int) -> list[Job]:
-        """Run jobs; return those whose process died, to be tried again."""
+        """Run jobs; return those whose process died, to be tried again.
+
+        From an executor that broke no more is expected: what waits is left.
+        """
         waiting, died = deque(sorted(jobs, key=lambda job: -job.cost)), list[Job]()
-        self._show(0)
+        self._show()
         while waiting or self.running:
             while waiting and len(self.running) < at_once:
                 job = waiting.popleft()
                 self.running[self._submit(job, attempt)] = job
+            self._show()
             for future in wait(self.running, return_when=FIRST_COMPLETED).done:
                 job, report = self.running[future], _report_of(future)
                 if report.state == "done":
                     self.store.save(job, report.arrays)
                     self.outcome.new.append(job)
+                elif report.state == "lost":
+                    self.outcome.broken = self.outcome.broken or report.reason
+                    self.outcome.left.append(job)
                 elif report.state == "died" and attempt + 1 < ATTEMPTS:
                     died.append(job)
                 else:
                     self.outcome.failed.append(Failure(job, report.reason))
                 del self.running[future]
-            self._show(min(at_once, len(waiting) + len(self.running)))
+            if self.outcome.broken:
+                self.outcome.left += waiting
+                waiting.clear()
+        self._show()
+        if self.outcome.broken:
+            self.outcome.left += died
+            died.clear()
         return died
 
     def keep_finished(self) -> None:
@@ -248,17 +289,18 @@ class _Run:
         future: Future[_Report] = Future()
         if self.executor is None:
             with one_thread():
-                future.set_result(_perform(job.name, job.identity))
+                future.set_result(_perform(job.name, job.identity, library_versions()))
             return future
         try:  # the attempt makes it another call: Dask may answer equal ones only once
             return self.executor.submit(
-                _supervise, job.name, job.identity, self.time_limit, attempt
+                _supervise, job.name, job.identity, library_versions(), self.time_limit, attempt
             )
         except RuntimeError as error:  # it is broken or was shut down
-            future.set_exception(error)
+            future.set_exception(BrokenExecutor(str(error)))
             return future
 
-    def _show(self, running: int) -> None:
+    def _show(self) -> None:
+        running = min(len(self.running), self.slots()) if self.running else 0
         ended = [*self.outcome.new, *(failure.job for failure in self.outcome.failed)]
         behind = sum(job.cost for job in ended)
         ahead = sum(job.cost for job in self.todo) - behind
@@ -267,8 +309,14 @@ class _Run:
         self.view(Status(self.total, done, len(self.outcome.failed), running, left))
 
 
-def _perform(name: str, identity: str) -> _Report:
-    """Run a job in this process."""
+def _perform(name: str, identity: str, versions: dict[str, str]) -> _Report:
+    """Run a job in this process, if its libraries are those of the process that handed it out."""
+    if library_versions() != versions:
+        return _Report(
+            "failed",
+            f"expected a worker with {versions}, got one with {library_versions()}: results of "
+            "different versions are not mixed; install the same there",
+        )
     try:
         described = json.loads(identity)
         module, _, function = described["function"].partition(":")
@@ -276,16 +324,18 @@ def _perform(name: str, identity: str) -> _Report:
         start = time.perf_counter()
         value = function(**json.loads(identity)["configuration"])
         seconds = time.perf_counter() - start
-        about = dict(name=name, identity=described, seconds=seconds, versions=library_versions())
+        about = dict(name=name, identity=described, seconds=seconds, versions=versions)
         return _Report("done", arrays=encode(value, **about))
     except (Exception, SystemExit):
         return _Report("failed", traceback.format_exc())
 
 
-def _supervise(name: str, identity: str, time_limit: float | None, attempt: int) -> _Report:
+def _supervise(
+    name: str, identity: str, versions: dict[str, str], time_limit: float | None, attempt: int
+) -> _Report:
     """Run a job in the process of this thread."""
     try:
-        return supervised(_perform, name, identity, time_limit=time_limit)
+        return supervised(_perform, name, identity, versions, time_limit=time_limit)
     except TimeLimitError as error:
         return _Report("failed", str(error))
     except ProcessDiedError as error:
@@ -295,10 +345,18 @@ def _supervise(name: str, identity: str, time_limit: float | None, attempt: int)
 def _report_of(future: Future[_Report]) -> _Report:
     try:
         return future.result()
-    except Exception as error:  # a broken pool, a lost worker, a cancelled future
+    except (BrokenExecutor, CancelledError) as error:  # nobody here cancels and then asks
+        return _Report("lost", f"{type(error).__name__} {error}".rstrip())
+    except Exception as error:  # such as Dask's, that all workers died that ever tried it
         return _Report(
-            "failed", "the executor lost it\n" + "".join(traceback.format_exception(error))
+            "died", "the executor lost it\n" + "".join(traceback.format_exception(error))
         )
+
+
+def _slots(executor: Executor) -> int:
+    """How many jobs an executor can run at a time; many, if it does not tell."""
+    slots = getattr(executor, "slots", getattr(executor, "_max_workers", _IN_FLIGHT))
+    return int(slots)
 
 
 def _name_of(function: Any) -> str:

@@ -14,14 +14,7 @@ from count01_lens.results import ResultStore
 from experiments.report import write_report
 from experiments.rows import ROWS
 from experiments.runs import main_jobs, models_of
-from experiments.suite import (
-    MissingLibraryError,
-    MixedResultsError,
-    Size,
-    parsed,
-    run_suite,
-    summary,
-)
+from experiments.suite import Size, run_from_command_line, summary
 
 
 def main() -> None:
@@ -31,15 +24,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    arguments = parsed(parser)
-    try:
-        code = run_suite(
-            ROWS, arguments.out, arguments.size, workers=arguments.workers, progress=True
-        )
-    except (MixedResultsError, MissingLibraryError) as error:
-        parser.exit(2, f"{error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, "\nstopped; the same command goes on where it was\n")
+    arguments, code = run_from_command_line(ROWS, parser)
     print(summary(arguments.out))
     _keep_a_model(arguments.out, arguments.size)
     report = write_report(arguments.out, arguments.out / "report.html")

@@ -106,7 +106,7 @@ def measure(load: Load, size: Size) -> Measured:
     alone = table[table["heads_each"] == 1].set_index("d_embed")["successful"]
     jointly = table[table["heads_each"] == 64].set_index("d_embed")["successful"]
     numbers |= {
-        "larger_d_helps": float(spearmanr(alone.index, alone).statistic),
+        "larger_d_helps": _rank_correlation(alone),
         "joint_worse_d2": float(alone[2] - jointly[2]),
         "joint_worse_d1": float(alone[1] - jointly[1]),
         "trainings": int(table["trainings"].sum()),
@@ -127,6 +127,13 @@ def measure(load: Load, size: Size) -> Measured:
         figures={"minimal_heads": _figure(table)},
         recipe=MAIN.to_dict(),
     )
+
+
+def _rank_correlation(shares: "pd.Series[float]") -> float | None:
+    """Of the shares with the sizes they belong to; there is none where all are equal."""
+    if shares.nunique() == 1:
+        return None
+    return float(spearmanr(shares.index, shares).statistic)
 
 
 def _with_interval(value: float, n: int) -> dict[str, Any]:

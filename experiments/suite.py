@@ -27,10 +27,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
+from count01_lens.cluster import ClusterError, workplace
 from count01_lens.figures import as_bytes
 from count01_lens.jobs import Job, Outcome, run_jobs
 from count01_lens.results import ResultStore
-from count01_lens.storage import json_bytes, write_atomically
+from count01_lens.storage import AlreadyInUseError, json_bytes, write_atomically
 from count01_lens.versions import library_versions
 from experiments import claims
 
@@ -131,24 +132,31 @@ def run_suite(
 def main(row: ModuleType) -> None:
     """Run one experiment from the command line."""
     parser = argparse.ArgumentParser(description=f"{row.ROW}: {row.TITLE}. {row.__doc__}")
-    arguments = parsed(parser)
-    try:
-        code = run_suite(
-            [row], arguments.out, arguments.size, workers=arguments.workers, progress=True
-        )
-    except (MixedResultsError, MissingLibraryError) as error:
-        parser.exit(2, f"{error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, "\nstopped; the same command goes on where it was\n")
+    arguments, code = run_from_command_line([row], parser)
     print(summary(arguments.out))
     raise SystemExit(code)
 
 
-def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Read what all experiments take on the command line."""
+def run_from_command_line(
+    rows: Sequence[ModuleType], parser: argparse.ArgumentParser
+) -> tuple[argparse.Namespace, int]:
+    """Run experiments as the command line says; return its arguments and an exit code."""
+    arguments = _parsed(parser)
+    try:
+        with workplace(arguments.workers, arguments.dask) as place:
+            code = run_suite(rows, arguments.out, arguments.size, progress=True, **place)
+    except (MixedResultsError, MissingLibraryError, ClusterError, AlreadyInUseError) as error:
+        parser.exit(2, f"{error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, "\nstopped; the same command goes on where it was\n")
+    return arguments, code
+
+
+def _parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--size", choices=("quick", "full"), default="quick")
     parser.add_argument("--out", type=Path, help=f"results [default: {DEFAULT_OUT}/SIZE]")
     parser.add_argument("--workers", type=int, default=None, help="processes; 0: in this one")
+    parser.add_argument("--dask", help="run on a cluster: its scheduler, tcp://host:8786")
     arguments = parser.parse_args()
     arguments.out = arguments.out or DEFAULT_OUT / arguments.size
     return arguments

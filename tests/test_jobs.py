@@ -252,14 +252,14 @@ def test_who_died_is_tried_again_alone(store, log):
         def __init__(self) -> None:
             self.futures: list[Future[_Report]] = []
 
-        def submit(self, function, name, identity, time_limit, attempt):
+        def submit(self, function, name, identity, versions, time_limit, attempt):
             self.futures.append(Future())
             if attempt == 0:
                 self.futures[-1].set_result(_Report("died", "no memory"))
             else:
                 at_once.append(sum(not future.done() for future in self.futures))
                 threading.Timer(
-                    0.05, self.futures[-1].set_result, [_perform(name, identity)]
+                    0.05, self.futures[-1].set_result, [_perform(name, identity, versions)]
                 ).start()
             return self.futures[-1]
 
@@ -437,11 +437,44 @@ class BrokenExecutor(Executor):
         return self.future
 
 
-def test_an_executor_that_breaks_leaves_failures_and_not_a_hang(store, log):
-    outcome = run_jobs(squares(log), store, executor=BrokenExecutor())
+def test_an_executor_that_breaks_leaves_jobs_and_blames_none(store, log):
+    jobs = squares(log)
+    outcome = run_jobs(jobs, store, executor=BrokenExecutor())
+    assert not outcome.failed
+    assert {job.key for job in outcome.left} == {job.key for job in jobs}
+    assert len(outcome.left) == 4
+    assert "a worker died" in outcome.broken
+    assert "4 jobs not run, because the executor broke: BrokenProcessPool a wo" in str(outcome)
+    with pytest.raises(JobsFailedError, match="4 jobs not run"):
+        outcome.check()
+    assert len(run_jobs(jobs, store, workers=0).new) == 4
+
+
+class LosingExecutor(Executor):
+    """Loses every job, as Dask does with one whose workers die."""
+
+    def submit(self, function, /, *arguments, **more):
+        future: Future[object] = Future()
+        future.set_exception(ConnectionError("three workers died"))
+        return future
+
+
+def test_jobs_that_an_executor_loses_are_tried_again_and_named_together(store, log):
+    outcome = run_jobs(squares(log), store, executor=LosingExecutor())
     assert len(outcome.failed) == 4
-    assert all("the executor lost it" in failure.reason for failure in outcome.failed)
-    assert all("a worker died" in failure.reason for failure in outcome.failed)
+    assert not outcome.left
+    text = str(outcome)
+    assert text.count("the executor lost it") == 1
+    assert "(and 3 more in the same way)" in text
+    assert "three workers died" in text
+
+
+def test_a_worker_with_other_libraries_is_refused(store, log, monkeypatch):
+    identity = squares(log, [0])[0].identity
+    report = _perform("square", identity, {"torch": "0.1"})
+    assert report.state == "failed"
+    assert "expected a worker with {'torch': '0.1'}, got one with" in report.reason
+    assert calls(log) == {}
 
 
 def test_a_process_pool_may_be_given_and_may_break(store, log):
@@ -450,7 +483,8 @@ def test_a_process_pool_may_be_given_and_may_break(store, log):
     with ProcessPoolExecutor(1, mp_context=context) as executor:
         outcome = run_jobs(jobs, store, executor=executor)
     assert outcome.new == jobs[:1]
-    assert "BrokenProcessPool" in outcome.failed[0].reason
+    assert outcome.left == jobs[1:]
+    assert "BrokenProcessPool" in outcome.broken
     assert within(60, lambda: all(is_gone(pid) for pid in processes(log)))
 
 
