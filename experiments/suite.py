@@ -147,6 +147,8 @@ def run_from_command_line(
             code = run_suite(rows, arguments.out, arguments.size, progress=True, **place)
     except (MixedResultsError, MissingLibraryError, ClusterError, AlreadyInUseError) as error:
         parser.exit(2, f"{error}\n")
+    except OSError as error:  # such as a full disk
+        parser.exit(2, f"{error}; the same command goes on where it was\n")
     except KeyboardInterrupt:
         parser.exit(130, "\nstopped; the same command goes on where it was\n")
     return arguments, code

@@ -109,3 +109,10 @@ def changes_its_arguments(values: list[int]):
 
 def pid() -> int:
     return os.getpid()
+
+
+def large(value: int):
+    """Eighty kilobytes; from the fifth on, more."""
+    import numpy
+
+    return {"numbers": numpy.random.default_rng(value).random(10_000 if value < 5 else 20_000)}
