@@ -1,6 +1,7 @@
 """Why heads are biased: train with and without the '[EOS]' loss, and compare."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ WEIGHTS = {"quick": [0.0, 1.0], "full": [0.0, 0.1, 1.0]}
 SEEDS = {"quick": range(400, 402), "full": range(400, 410)}
 EPOCHS = {"quick": 50, "full": 100}
 ONE_SIDED = 0.95
+AXIS = "weight of the '[EOS]' loss"
 
 
 def jobs(size: Size) -> list[Job]:
@@ -85,39 +87,50 @@ def measure(load: Load, size: Size) -> Measured:
 
 
 def _figure(heads: pd.DataFrame, runs: pd.DataFrame) -> Shown:
-    figure = NotebookFigure(figsize=(10.5, 4.2), layout="constrained")
+    figure = NotebookFigure(figsize=(11, 4.2), layout="constrained")
     weights = sorted(heads["eos_weight"].unique())
-    colours = dict(
-        zip(weights, (FOUR, NEUTRAL, FIVE) if len(weights) == 3 else (FOUR, FIVE), strict=True)
-    )
-    words = {0.0: "without '[EOS]' loss", 1.0: "with it", 0.1: "a tenth of it"}
+    colours = [FOUR, NEUTRAL, FIVE] if len(weights) == 3 else [FOUR, FIVE]
     left, middle, right = (figure.add_subplot(1, 3, place) for place in (1, 2, 3))
-    for weight in weights:
-        group = heads[heads["eos_weight"] == weight]
-        values = np.sort(group["one_sided"])
-        left.plot(
-            values, np.linspace(0, 1, len(values)), color=colours[weight], lw=2, label=words[weight]
-        )
-        values = np.sort(group["l_acc"])
-        middle.plot(values, np.linspace(0, 1, len(values)), color=colours[weight], lw=2)
-    left.axvline(ONE_SIDED, color=END, lw=0.8, ls=":")
-    left.set(xlabel="sentences on which a head favours one answer", ylabel="share of heads")
-    left.set_title("how one-sided heads are")
-    left.legend(frameon=False, fontsize=8, loc="upper left")
-    middle.set(xlabel="l-acc alone", title="how well heads answer alone")
-    for _, pair in runs.groupby("seed"):
-        ordered = pair.sort_values("eos_weight")
-        right.plot(
-            ordered["eos_weight"], ordered["biased"], color=NEUTRAL, lw=0.8, marker="o", ms=4
-        )
-    right.set(
-        xlabel="weight of the '[EOS]' loss", ylabel="share of biased heads", ylim=(-0.02, 1.02)
+    for weight, colour in zip(weights, colours, strict=True):
+        values = np.sort(heads[heads["eos_weight"] == weight]["one_sided"])
+        share_of_heads = np.linspace(0, 1, len(values))
+        left.plot(values, share_of_heads, color=colour, lw=2, label=f"{weight:g}")
+    left.axvspan(ONE_SIDED, 1, color=END, alpha=0.15, lw=0)
+    left.text(ONE_SIDED - 0.005, 0.03, "biased →", ha="right", color=END)
+    left.set(xlabel="share of sentences with the favoured answer", ylabel="share of heads up to it")
+    left.set(title="how one-sided heads are", xlim=(0.49, 1.01))
+    left.legend(frameon=False, title=AXIS, alignment="left", loc="upper left")
+    _seed_by_seed(middle, runs, "biased", weights, colours)
+    middle.set(title="share of biased heads", ylim=(0, 1))
+    _seed_by_seed(right, runs, "l_acc", weights, colours)
+    right.set(title="mean l-acc of single heads", ylim=(0.5, 1))
+    alt = (
+        "Three panels: heads are less one-sided without the [EOS] loss; seed by seed, fewer are "
+        "biased and they answer better alone"
     )
-    right.set_title("seed by seed")
-    alt = "Distributions of one-sidedness and l-acc of heads with and without the [EOS] loss"
-    return Shown(
-        figure, alt, "Left and middle: shares of heads up to a value. Right: a line per seed."
+    caption = (
+        "Left: how often a head's share favours the answer that it favours more often. Middle and "
+        "right: a thin line per seed, the mean with its value."
     )
+    return Shown(figure, alt, caption)
+
+
+def _seed_by_seed(
+    axes: Any, runs: pd.DataFrame, column: str, weights: list[float], colours: list[str]
+) -> None:
+    """Draw a line for each seed over the weights, and the mean."""
+    table = runs.pivot(index="eos_weight", columns="seed", values=column).loc[weights].to_numpy()
+    places = np.arange(len(weights))
+    axes.plot(places, table, color=NEUTRAL, lw=0.7, alpha=0.7, marker="o", ms=3)
+    means = table.mean(axis=1)
+    axes.plot(places, means, color="black", lw=2, zorder=3)
+    axes.scatter(places, means, c=colours, s=90, marker="D", ec="black", zorder=4)
+    for place, mean in zip(places, means, strict=True):
+        style = {"ha": "center", "zorder": 5, "textcoords": "offset points", "xytext": (0, 11)}
+        box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.8}
+        axes.annotate(f"{mean:.2f}", (place, mean), bbox=box, fontweight="bold", **style)
+    axes.set_xticks(places, [f"{weight:g}" for weight in weights])
+    axes.set(xlim=(-0.4, len(weights) - 0.6), xlabel=AXIS)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def _figure(heads: pd.DataFrame) -> Shown:
         axes.plot([], [], color=colour, label=f"{kind} at the end")
     axes.set(xlabel="epoch", ylabel="s-acc on the test split")
     axes.set_title(f"16 heads during training (seed {seed}), line width by head weight")
-    axes.legend(frameon=False, loc="lower right", fontsize=8)
+    axes.legend(loc="center right", fontsize=8)
     alt = "s-acc of 16 heads over 100 epochs, and the accuracy of the whole model"
     return Shown(figure, alt, "Colours by what a head is at the end.")
 

@@ -95,7 +95,8 @@ def _figure(table: pd.DataFrame) -> Shown:
         image = axes.imshow(grid, cmap="viridis" if column == "mean" else "magma_r", **limits)
         for (row, place_in_row), value in np.ndenumerate(grid.to_numpy()):
             if not np.isnan(value):
-                ink = "white" if (column == "mean") == (value < 0.8) else "black"
+                dark = value < 0.75 if column == "mean" else value > np.nanmax(grid) / 2
+                ink = "white" if dark else "black"
                 text = axes.text(place_in_row, row, f"{value:.3f}", fontsize=8, color=ink)
                 text.set(ha="center", va="center")
         axes.set_xticks(range(len(grid.columns)), grid.columns)

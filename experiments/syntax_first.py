@@ -68,7 +68,7 @@ def _figure(early: pd.DataFrame) -> Shown:
     axes.plot([], [], color=FOUR, label="'4' or '5' leads all other tokens")
     axes.plot([], [], color=FIVE, label="the answer is right")
     axes.set(xlabel="training step", ylabel="share of test sentences", ylim=(-0.02, 1.02))
-    axes.legend(frameon=False, loc="center right")
+    axes.legend(loc="lower right")
     axes.set_title("the first epoch")
     alt = "Share of answers that are 4 or 5, and that are right, over the first 110 steps"
     return Shown(figure, alt, "One line per seed: the form of the answer comes before its content.")

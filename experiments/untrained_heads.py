@@ -84,7 +84,7 @@ def _figure(heads: pd.DataFrame) -> Shown:
     figure = NotebookFigure(figsize=(7, 3.8), layout="constrained")
     axes = figure.add_subplot()
     axes.hist(heads["s_acc"], np.linspace(0.4, 1.0, 61).tolist(), color=FOUR)
-    axes.set(xlabel="s-acc on the test split", ylabel="heads", yscale="log")
+    axes.set(xlabel="s-acc on the test split", ylabel="heads")
     axes.set_title(f"{len(heads):,} heads that were never trained")
     alt = "Histogram of s-acc of untrained heads"
     return Shown(figure, alt, "Heads of models with 16 heads and d = 32, as initialised.")
