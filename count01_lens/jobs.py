@@ -205,7 +205,8 @@ def run_jobs(
         processes = stack.enter_context(Processes(workers)) if workers else None
         place = processes if executor is None else executor
         view = _view(progress, len(unique), len(found), stack)
-        run = _Run(store, place, time_limit, view, Outcome(found), waiting, len(unique))
+        ahead = sum(job.cost for job in waiting)
+        run = _Run(store, place, time_limit, view, Outcome(found), len(unique), ahead)
         run.slots = lambda: workers or (1 if executor is None else _slots(executor))
         try:
             died = run.attempt(waiting, 0, 1 if workers == 0 else workers or _IN_FLIGHT)
@@ -239,8 +240,9 @@ class _Run:
     time_limit: float | None
     view: Callable[[Status], None]
     outcome: Outcome
-    todo: list[Job]
     total: int
+    ahead: float
+    behind: float = 0.0
     running: dict[Future[_Report], Job] = field(default_factory=dict)
     start: float = field(default_factory=lambda: time.monotonic())
     slots: Callable[[], int] = lambda: 1
@@ -259,16 +261,10 @@ class _Run:
             self._show()
             for future in wait(self.running, return_when=FIRST_COMPLETED).done:
                 job, report = self.running[future], _report_of(future)
-                if report.state == "done":
-                    self.store.save(job, report.arrays)
-                    self.outcome.new.append(job)
-                elif report.state == "lost":
-                    self.outcome.broken = self.outcome.broken or report.reason
-                    self.outcome.left.append(job)
-                elif report.state == "died" and attempt + 1 < ATTEMPTS:
+                if report.state == "died" and attempt + 1 < ATTEMPTS:
                     died.append(job)
                 else:
-                    self.outcome.failed.append(Failure(job, report.reason))
+                    self._settle(job, report)
                 del self.running[future]
             if self.outcome.broken:
                 self.outcome.left += waiting
@@ -278,6 +274,18 @@ class _Run:
             self.outcome.left += died
             died.clear()
         return died
+
+    def _settle(self, job: Job, report: _Report) -> None:
+        """Put down what became of a job for good."""
+        if report.state == "done":
+            self.store.save(job, report.arrays)
+            self.outcome.new.append(job)
+        elif report.state == "lost":
+            self.outcome.broken = self.outcome.broken or report.reason
+            self.outcome.left.append(job)
+        else:
+            self.outcome.failed.append(Failure(job, report.reason))
+        self.behind, self.ahead = self.behind + job.cost, self.ahead - job.cost
 
     def keep_finished(self) -> None:
         """Save what finished and was not looked at."""
@@ -301,10 +309,8 @@ class _Run:
 
     def _show(self) -> None:
         running = min(len(self.running), self.slots()) if self.running else 0
-        ended = [*self.outcome.new, *(failure.job for failure in self.outcome.failed)]
-        behind = sum(job.cost for job in ended)
-        ahead = sum(job.cost for job in self.todo) - behind
-        left = (time.monotonic() - self.start) * ahead / behind if ended else None
+        elapsed = time.monotonic() - self.start
+        left = elapsed * max(0.0, self.ahead) / self.behind if self.behind else None
         done = len(self.outcome.found) + len(self.outcome.new)
         self.view(Status(self.total, done, len(self.outcome.failed), running, left))
 

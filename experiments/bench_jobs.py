@@ -18,6 +18,7 @@ from count01_lens.storage import json_bytes, write_atomically
 from count01_lens.supervision import Processes
 from count01_lens.versions import library_versions
 from experiments import minimal_heads
+from experiments.generated_part import write_generated
 from experiments.suite import run_suite
 
 OUTPUT = Path("bench_jobs.json")
@@ -153,6 +154,7 @@ def main() -> None:
     """Run all measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=OUTPUT)
+    parser.add_argument("--page", type=Path, help="page whose generated part to write")
     arguments = parser.parse_args()
     measured = {}
     for function in MEASUREMENTS:
@@ -161,6 +163,8 @@ def main() -> None:
             measured[function.__name__] = function(Path(directory))
     report = {"measurements": measured, "versions": library_versions()}
     write_atomically(arguments.out, json_bytes(report))
+    if arguments.page is not None:
+        write_generated(arguments.page, markdown(report))
     print(markdown(report))
     print(f"\nwritten to {arguments.out}")
 

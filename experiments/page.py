@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from count01_lens.storage import write_atomically
+from experiments.generated_part import write_generated
 from experiments.saved_results import read_results
 
 # Tables that bear on claims which did not come out.
@@ -24,7 +24,6 @@ EVIDENCE = {
     "E2: with and without the '[EOS]' loss, by run": "E2/runs.csv",
     "C1: interactions by model": "C1/interactions.csv",
 }
-BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 
 
 def generated(results: Path) -> str:
@@ -35,7 +34,6 @@ def generated(results: Path) -> str:
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in count.most_common())
     minutes = suite["seconds"] / 60
     lines = [
-        BEGIN,
         f"{len(judged)} claims: {verdicts}. Size: {suite['size']}; {minutes:.0f} minutes on "
         f"{suite['machine']['cores']} cores. Rules: `experiments/claims.py`, SHA-256 "
         f"`{suite['claims_sha256'][:16]}…`.",
@@ -53,7 +51,7 @@ def generated(results: Path) -> str:
     for title, name in EVIDENCE.items():
         lines += [f"### {title}", "", _table(results / name), ""]
     versions = ", ".join(f"{name} {version}" for name, version in suite["versions"].items())
-    lines += [f"Versions: {versions}.", END]
+    lines += [f"Versions: {versions}."]
     return "\n".join(lines)
 
 
@@ -93,23 +91,13 @@ def _links(row: Mapping[str, Any], directory: str) -> str:
     return ", ".join([*figures, *tables])
 
 
-def update(page: Path, results: Path) -> None:
-    """Put the generated part into a page, between its two marks."""
-    text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, found, after = rest.partition(END)
-    if not found:
-        raise ValueError(f"{page}: expected the lines {BEGIN!r} and {END!r}, got neither")
-    write_atomically(page, (before + generated(results) + after).encode())
-
-
 def main() -> None:
     """Update the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path, help="directory of a full run")
     parser.add_argument("-o", "--out", type=Path, default=Path("docs/reproduction.md"))
     arguments = parser.parse_args()
-    update(arguments.out, arguments.results)
+    write_generated(arguments.out, generated(arguments.results))
     print(f"updated {arguments.out}")
 
 
