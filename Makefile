@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo reproduce test lint format notebooks bench stress clean
+.PHONY: demo reproduce test lint format notebooks bench stress coverage mutants clean
 
 demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
@@ -37,8 +37,19 @@ notebooks: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m experiments.bench
 
+# Attacks in full; what they find goes to runs/trust (see docs/trust.md).
 stress: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m stress
+
+# Branch coverage of the library; the record goes to runs/trust.
+coverage: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not stress" --cov=count01_lens --cov-branch \
+		--cov-report=json:runs/coverage.json --cov-report=term:skip-covered
+	$(BIN)/python -m experiments.trust_page --coverage runs/coverage.json
+
+mutants: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'mutmut>=3.8'
+	$(BIN)/python -m experiments.mutants
 
 clean:
 	rm -rf $(VENV) runs

@@ -161,3 +161,41 @@ def test_errors_survive_pickling_as_between_processes():
 def test_more_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_sentences_are_written_as_people_write_them():
+    assert str(parse("[BOS]0120=5[EOS]")) == "0120=5"
+    assert str(parse("=")) == "="
+
+
+def test_messages_word_for_word():
+    """What people read when something is wrong is part of the product."""
+    long = "0" * 100
+    for text, message in {
+        "01": "position 2: expected '0', '1', '2' or '=', got the end\n    01\n      ^",
+        "0[EOS]": "position 1: expected '0', '1', '2' or '=', got '[EOS]'\n    0[EOS]\n     ^",
+        "0x=4": "position 1: expected '0', '1', '2' or '=', got 'x'\n    0x=4\n     ^",
+        f"{long}x{long}": "position 100: expected '0', '1', '2' or '=', got 'x'\n"
+        f"    …{'0' * 30}x{'0' * 29}…\n     {' ' * 30}^",
+        "0" * 31: "position 31: expected '0', '1', '2' or '=', got the end\n"
+        f"    …{'0' * 30}\n     {' ' * 30}^",
+    }.items():
+        with pytest.raises(MalformedSentenceError) as caught:
+            parse(text)
+        assert str(caught.value).endswith(message), text
+    for text, message in {
+        "01=4": "expected '5' (1 ones, 1 zeros: no more 1s than 0s), got '4' in '01=4'",
+        "1=5": "expected '4' (1 ones, 0 zeros: more 1s than 0s), got '5' in '1=5'",
+        f"{'0' * 58}=4": f"(0 ones, 58 zeros: no more 1s than 0s), got '4' in '{'0' * 58}=4'",
+        f"{'0' * 59}=4": f"got '4' in '{'0' * 30}…{'0' * 28}=4'",
+    }.items():
+        with pytest.raises(WrongAnswerError) as caught:
+            validate(text)
+        assert str(caught.value).endswith(message), text
+    with pytest.raises(ValueError) as caught:
+        decode([0, 1, 8])
+    assert str(caught.value) == "token 8 at position 2 is not in the vocabulary: expected 0 to 7"
+    with pytest.raises(MalformedSentenceError) as caught:
+        split_into_tokens("01[BOS]4!")
+    expected = "position 8: expected one of [BOS] 0 1 2 = 4 5 [EOS], got '!'\n    01[BOS]4!\n"
+    assert str(caught.value).endswith(f"{expected}            ^")
