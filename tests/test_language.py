@@ -177,6 +177,8 @@ def test_messages_word_for_word():
         "0x=4": "position 1: expected '0', '1', '2' or '=', got 'x'\n    0x=4\n     ^",
         f"{long}x{long}": "position 100: expected '0', '1', '2' or '=', got 'x'\n"
         f"    …{'0' * 30}x{'0' * 29}…\n     {' ' * 30}^",
+        "x" + "0" * 59: "position 0: expected '0', '1', '2' or '=', got 'x'\n"
+        f"    x{'0' * 59}\n    ^",
         "0" * 31: "position 31: expected '0', '1', '2' or '=', got the end\n"
         f"    …{'0' * 30}\n     {' ' * 30}^",
     }.items():
