@@ -72,7 +72,7 @@ def run_job(
 def training_seconds(models: int, recipe: cl.TrainConfig) -> float:
     """Guess how long a stack trains on one core: dispatching operations takes time, too."""
     per_model = 0.065 + 0.007 * recipe.model.n_heads
-    return recipe.epochs * 64 / recipe.batch_size * 0.07 * (4 + per_model * models)
+    return recipe.epochs * 64 / recipe.batch_size * 0.11 * (4 + per_model * models)
 
 
 def train_and_measure(
