@@ -114,7 +114,7 @@ def markdown(report: dict[str, Any]) -> str:
     """Write what was measured, and what follows from it, as tables."""
     lines = ["| measured | | |", "|---|---|---|"]
     for function in MEASUREMENTS:
-        for name, value in report["measurements"][function.__name__].items():
+        for name, value in sorted(report["measurements"][function.__name__].items()):
             lines.append(f"| {function.__name__} | {name} | {value:.4g} |")
     lines += ["", "| trainings | cores | hours | files | results, GB | heads.csv, GB |"]
     lines += ["|---|---|---|---|---|---|"]
