@@ -1,10 +1,10 @@
 """`analyze_heads(model)`: every head, every pair, every group, and an answer in words."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,8 +40,14 @@ from count01_lens.metrics import (
 )
 from count01_lens.probes import Array, ManyFits
 from count01_lens.readout import attention_ratios, head_weights, learned_readout, readout
-from count01_lens.storage import DamagedFileError, json_bytes, load_tensors, save_tensors
-from count01_lens.validation import check_choice
+from count01_lens.storage import (
+    DamagedFileError,
+    json_bytes,
+    load_tensors,
+    parse_json,
+    save_tensors,
+)
+from count01_lens.validation import check_choice, check_int
 from count01_lens.verdict import Verdict, judge
 from count01_lens.versions import library_versions
 
@@ -220,34 +226,79 @@ def read_analysis(path: Path) -> HeadAnalysis:
     Raises:
         DamagedFileError: the file is missing, changed or not an analysis.
     """
-    arrays = {name: tensor.numpy() for name, tensor in load_tensors(path).items()}
+    tensors = load_tensors(path)
     try:
-        text = json.loads(arrays["text"].tobytes())
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        text = parse_json(arrays["text"].tobytes())
         if text["format"] != FORMAT:
-            raise DamagedFileError(f"{path}: written in format {text['format']}, not {FORMAT}")
-        table = pd.DataFrame(
-            {
-                name: text["words"][name] if name in text["words"] else arrays[f"table.{name}"]
-                for name in text["columns"]
-            }
-        )
-        data = HeadData(
-            **{name: arrays[f"data.{name}"] for name in _ARRAYS},
-            end_token=text["end_token"],
-            ablated=None if text["additive"] else _cannot_run,
-        )
-        accuracy = dict(zip(text["accuracy"], arrays["accuracy"].tolist(), strict=True))
-        pairs = {name: arrays[f"pairs.{name}"] for name in METRICS}
-        worst = float(arrays["worst_gradient"])
-        analysis = HeadAnalysis(table, pairs, accuracy, text["notes"], data, worst)
-        if "groups_empty" in arrays:
-            columns = ["mask", "size", *METRICS]
-            groups = pd.DataFrame({name: arrays[f"groups.{name}"] for name in columns})
-            empty = dict(zip(METRICS, arrays["groups_empty"].tolist(), strict=True))
-            analysis._groups = AllGroups(groups, empty, worst)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedFileError(f"{path}: not an analysis of heads ({error!r})") from error
+            raise DamagedFileError(
+                f"{path}: written in format {shortened(text['format'])}, not {FORMAT}"
+            )
+        return _analysis_of(text, arrays)
+    except DamagedFileError:
+        raise
+    except (LookupError, TypeError, ValueError) as error:
+        raise DamagedFileError(f"{path}: not an analysis of heads ({error!r:.500})") from error
+
+
+def _analysis_of(text: dict[str, Any], arrays: dict[str, Array]) -> HeadAnalysis:
+    """Put an analysis together; raise where its parts do not fit each other."""
+    words = text["words"]
+    columns = {
+        name: _texts(words[name]) if name in words else arrays[f"table.{name}"]
+        for name in _texts(text["columns"])
+    }
+    sizes = _sizes({name: arrays[f"data.{name}"] for name in _ARRAYS}, _ARRAYS, {"answer": 2})
+    n_heads = sizes["head"]
+    data = HeadData(
+        **{name: arrays[f"data.{name}"] for name in _ARRAYS},
+        end_token=check_int("end_token", text["end_token"], at_least=0),
+        ablated=None if text["additive"] is True else _cannot_run,
+    )
+    table = pd.DataFrame(columns)
+    pairs = {name: arrays[f"pairs.{name}"] for name in METRICS}
+    _sizes(pairs, dict.fromkeys(METRICS, "f head head"), {"head": n_heads})
+    if n_heads == 0 or len(table) != n_heads or data.end_token >= sizes["token"]:
+        raise ValueError(f"expected a row for each of {n_heads} heads and a token that ends")
+    numbers = {name: table[name].to_numpy() for name in (*METRICS, "layer", "head")}
+    _sizes(numbers, dict.fromkeys(METRICS, "f row") | {"layer": "i row", "head": "i row"})
+    if not set(table["category"]) <= set(_CATEGORIES):
+        raise ValueError(f"expected categories of {_CATEGORIES}")
+    _sizes(arrays, {"accuracy": "f split", "worst_gradient": "f"})
+    accuracy = dict(zip(_texts(text["accuracy"]), arrays["accuracy"].tolist(), strict=True))
+    if not accuracy.keys() <= {"answer", "ties", "others", "eos"}:
+        raise ValueError(f"expected accuracies of answers, got {shortened(text['accuracy'])}")
+    worst = float(arrays["worst_gradient"])
+    analysis = HeadAnalysis(table, pairs, accuracy, _texts(text["notes"]), data, worst)
+    if "groups_empty" in arrays:
+        kinds = {"mask": "i group", "size": "i group", **dict.fromkeys(METRICS, "f group")}
+        groups = {name: arrays[f"groups.{name}"] for name in kinds}
+        if _sizes(groups, kinds)["group"] != 2**n_heads - 1:
+            raise ValueError(f"expected {2**n_heads - 1} groups of {n_heads} heads")
+        _sizes(arrays, {"groups_empty": "f metric"})
+        empty = dict(zip(METRICS, arrays["groups_empty"].tolist(), strict=True))
+        analysis._groups = AllGroups(pd.DataFrame(groups), empty, worst)
     return analysis
+
+
+def _texts(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"expected a list of texts, got {shortened(values)}")
+    return values
+
+
+def _sizes(
+    arrays: dict[str, Array], forms: dict[str, str], known: dict[str, int] | None = None
+) -> dict[str, int]:
+    """Check kinds and axes of arrays, such as "f head token"; return the sizes of the axes."""
+    sizes = {**(known or {})}
+    for name, form in forms.items():
+        kind, *axes = form.split()
+        array = arrays[name]
+        found = [sizes.setdefault(axis, size) for axis, size in zip(axes, array.shape, strict=True)]
+        if array.dtype.kind != kind or found != list(array.shape):
+            raise ValueError(f"{name}: expected {form}, got {array.dtype} {array.shape}")
+    return sizes
 
 
 def _cannot_run(mask: Array) -> tuple[Array, Array]:
@@ -255,16 +306,17 @@ def _cannot_run(mask: Array) -> tuple[Array, Array]:
 
 
 FORMAT = 1
-_ARRAYS = (
-    "train_outputs",
-    "train_labels",
-    "test_outputs",
-    "test_labels",
-    "shares",
-    "bias",
-    "end_shares",
-    "end_bias",
-)
+# Kind and axes of each array of `HeadData`: f for numbers, b for yes or no.
+_ARRAYS = {
+    "train_outputs": "f train head d_head",
+    "train_labels": "b train",
+    "test_outputs": "f test head d_head",
+    "test_labels": "b test",
+    "shares": "f test head answer",
+    "bias": "f test answer",
+    "end_shares": "f test head token",
+    "end_bias": "f test token",
+}
 _CATEGORIES = ("successful", "mixed", "failed")
 _METRIC_OF: dict[str, Callable[[HeadData, Any], Array]] = {
     "l_acc": learned_accuracy,

@@ -10,10 +10,10 @@ that fits the manifest, new or named. So a crash at any point leaves the old che
 Nothing is ever unpickled.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any
 
 import safetensors
@@ -24,10 +24,14 @@ from torch import Tensor
 from count01_lens.language import TOKENS
 from count01_lens.model import make_hooked_transformer
 from count01_lens.storage import (
+    LARGEST_JSON,
     is_temporary,
     json_bytes,
     locked,
+    parse_json,
+    read_file,
     remove_temporary_files,
+    safetensors_header,
     sha256,
     sync_directory,
     write_atomically,
@@ -42,6 +46,7 @@ CONFIG, WEIGHTS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
 _NEW = ".new"
 _OWN_FILES = {CONFIG, WEIGHTS, MANIFEST, CONFIG + _NEW, WEIGHTS + _NEW, ".lock"}
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64)}
+_DEFAULT_DTYPES = (*_DTYPES.values(), torch.float16, torch.bfloat16)
 # Of the fields of cfg, those that would act on more than the model: the random state of the
 # process, other devices, a hub. They are stored, and not acted on when loading.
 _INERT = {"seed": None, "device": "cpu", "n_devices": 1, "tokenizer_name": None}
@@ -69,6 +74,12 @@ def save_checkpoint(
         CONFIG: json_bytes(_config_of(model, {} if info is None else info)),
         WEIGHTS: safetensors.torch.save(_state_of(model), {"format": "pt"}),
     }
+    safetensors_header(contents[WEIGHTS])  # what could not be read is not written
+    if len(contents[CONFIG]) > LARGEST_JSON:
+        raise ValueError(
+            f"info and cfg: expected at most {LARGEST_JSON} bytes as JSON, got "
+            f"{len(contents[CONFIG])}; keep large things in files of their own"
+        )
     manifest = {
         "format": FORMAT,
         "files": {
@@ -95,7 +106,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> "transformer_lens.HookedTra
     """
     directory = Path(path)
     contents = _read_files(directory)
-    config = _parse_json(contents[CONFIG], directory / CONFIG)
+    config = _parse_config(contents[CONFIG], directory / CONFIG)
     cfg = _cfg_from_json(config.get("hooked_transformer"), directory / CONFIG)
     state = _parse_weights(contents[WEIGHTS], directory / WEIGHTS)
     _check_state(cfg, state, directory)
@@ -115,7 +126,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> "transformer_lens.HookedTra
 def checkpoint_info(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what is known of a checkpoint: versions, seed, recipe, training summary, cfg."""
     directory = Path(path)
-    return _parse_json(_read_files(directory)[CONFIG], directory / CONFIG)
+    return _parse_config(_read_files(directory)[CONFIG], directory / CONFIG)
 
 
 def example_model() -> "transformer_lens.HookedTransformer":
@@ -170,20 +181,19 @@ def _check_writable(directory: Path) -> None:
         raise ValueError(f"{directory}: expected a directory, got a file; choose another path")
     if not directory.is_dir():
         return
-    own = set(_OWN_FILES)
-    if (directory / MANIFEST).exists():
+    # One look at all names: another process may be writing.
+    found, own = {entry.name: entry for entry in directory.iterdir()}, set(_OWN_FILES)
+    if MANIFEST in found:
         try:
             _manifest_files(directory)
         except CheckpointError as error:
             raise ValueError(f"{error}; delete it or choose another path") from error
     else:
         own -= {CONFIG, WEIGHTS}  # before its manifest, a save writes no file of these names
-    if not (directory / ".lock").exists():
+    if ".lock" not in found:
         own -= {CONFIG + _NEW, WEIGHTS + _NEW}  # and these only after the lock
     foreign = sorted(
-        entry.name
-        for entry in directory.iterdir()
-        if entry.name not in own and not is_temporary(entry)
+        name for name, entry in found.items() if name not in own and not is_temporary(entry)
     )
     if foreign:
         raise ValueError(
@@ -199,30 +209,33 @@ def _finish_interrupted_save(directory: Path) -> None:
         for name, entry in _manifest_files(directory).items():
             new = directory / (name + _NEW)
             # A new file that the manifest does not name is of a save that never came to pass.
-            if new.exists() and sha256(new.read_bytes()) == entry["sha256"]:
+            if new.is_file() and sha256(read_file(new)) == entry["sha256"]:
                 os.replace(new, directory / name)
         sync_directory(directory)
 
 
 def _read_files(directory: Path) -> dict[str, bytes]:
-    """Read the files that fit the manifest; once more if a save came between."""
-    try:
-        return _read_files_once(directory)
-    except CheckpointError:
-        return _read_files_once(directory)
-
-
-def _read_files_once(directory: Path) -> dict[str, bytes]:
-    files = _manifest_files(directory)
-    return {name: _read_checked(directory, name, entry) for name, entry in files.items()}
+    """Read the files that fit the manifest; once more whenever a save came between."""
+    path = directory / MANIFEST
+    while True:
+        manifest = _read(path)
+        try:
+            files = _manifest_entries(manifest, path)
+            return {name: _read_checked(directory, name, files[name]) for name in (CONFIG, WEIGHTS)}
+        except CheckpointError:
+            if _read(path) == manifest:
+                raise
 
 
 def _manifest_files(directory: Path) -> dict[str, dict[str, Any]]:
-    path = directory / MANIFEST
-    manifest = _parse_json(_read(path), path)
+    return _manifest_entries(_read(directory / MANIFEST), directory / MANIFEST)
+
+
+def _manifest_entries(data: bytes, path: Path) -> dict[str, dict[str, Any]]:
+    manifest = _parse_json(data, path)
     version = manifest.get("format")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise CheckpointError(f"{path}: expected a format number, got {version!r}")
+        raise CheckpointError(f"{path}: expected a format number, got {shortened(version)}")
     if version > FORMAT:
         raise CheckpointError(
             f"{path}: written in format {version}, this version reads up to {FORMAT}; "
@@ -237,31 +250,36 @@ def _manifest_files(directory: Path) -> dict[str, dict[str, Any]]:
             or not isinstance(entry.get("sha256"), str)
             or not isinstance(entry.get("bytes"), int)
         ):
-            raise CheckpointError(f"{path}: expected sha256 and bytes of {name}, got {entry!r}")
+            raise CheckpointError(
+                f"{path}: expected sha256 and bytes of {name}, got {shortened(entry)}"
+            )
     return files
 
 
 def _read_checked(directory: Path, name: str, entry: dict[str, Any]) -> bytes:
-    path = directory / name
-    for candidate in (path, directory / (name + _NEW)):
-        # The size first: a file of any other size need not be read.
-        if candidate.is_file() and candidate.stat().st_size == entry["bytes"]:
-            data = _read(candidate)
+    problem = ""
+    # The new one first: a save that is under way may give it its name at any moment.
+    for path in (directory / (name + _NEW), directory / name):
+        try:
+            # The size first: a file of any other size need not be read.
+            size = path.stat().st_size
+            if size != entry["bytes"]:
+                problem = f"expected {entry['bytes']} bytes, got {size}; it was cut off or changed"
+                continue
+            data = read_file(path, LARGEST_JSON if name == CONFIG else None)
             if sha256(data) == entry["sha256"]:
                 return data
-    if not path.exists():
-        raise CheckpointError(f"{path}: missing")
-    size = path.stat().st_size
-    if size != entry["bytes"]:
-        raise CheckpointError(
-            f"{path}: expected {entry['bytes']} bytes, got {size}; the file was cut off or changed"
-        )
-    raise CheckpointError(f"{path}: its SHA-256 sum does not fit the manifest; it was damaged")
+            problem = "its SHA-256 sum does not fit the manifest; it was damaged"
+        except FileNotFoundError:
+            problem = "missing"
+        except OSError as error:
+            problem = f"cannot be read ({error})"
+    raise CheckpointError(f"{directory / name}: {problem}")
 
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path, LARGEST_JSON)
     except FileNotFoundError as error:
         missing = "no such directory" if not path.parent.is_dir() else "missing"
         raise CheckpointError(f"{path}: {missing}; expected a checkpoint directory") from error
@@ -271,23 +289,30 @@ def _read(path: Path) -> bytes:
 
 def _parse_json(data: bytes, path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(data)
+    except ValueError as error:
         raise CheckpointError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value
 
 
+def _parse_config(data: bytes, path: Path) -> dict[str, Any]:
+    config = _parse_json(data, path)
+    for name in ("info", "versions"):
+        if not isinstance(config.get(name, {}), dict):
+            raise CheckpointError(
+                f"{path}: expected an object {name!r}, got {shortened(config[name])}"
+            )
+    return config
+
+
 def _parse_weights(data: bytes, path: Path) -> dict[str, Tensor]:
     try:
+        safetensors_header(data)
         state: dict[str, Tensor] = safetensors.torch.load(data)
     except Exception as error:  # the library raises several kinds for one damaged file
         raise CheckpointError(f"{path}: not a valid safetensors file ({error})") from error
-    try:
-        _check_values(state, str(path))
-    except ValueError as error:
-        raise CheckpointError(str(error)) from error
     return state
 
 
@@ -303,23 +328,29 @@ def _cfg_from_json(cfg: Any, path: Path) -> dict[str, Any]:
     from transformer_lens import HookedTransformerConfig
 
     if not isinstance(cfg, dict):
-        raise CheckpointError(f"{path}: expected an object 'hooked_transformer', got {cfg!r}")
+        raise CheckpointError(
+            f"{path}: expected an object 'hooked_transformer', got {shortened(cfg)}"
+        )
     known = HookedTransformerConfig.__dataclass_fields__
     unknown = sorted(set(cfg) - set(known))
     if unknown or not {"d_model", "n_layers", "dtype", *_INERT} <= set(cfg):
         raise CheckpointError(
             f"{path}: expected the fields of HookedTransformerConfig, "
-            f"got unknown {unknown} or too few"
+            f"got unknown {shortened(unknown)} or too few"
         )
     if not isinstance(cfg["dtype"], str) or cfg["dtype"] not in _DTYPES:
-        raise CheckpointError(f"{path}: expected dtype {list(_DTYPES)}, got {cfg['dtype']!r}")
+        raise CheckpointError(
+            f"{path}: expected dtype {list(_DTYPES)}, got {shortened(cfg['dtype'])}"
+        )
     return {**cfg, "dtype": _DTYPES[cfg["dtype"]]}
 
 
 def _check_state(cfg: dict[str, Any], state: Mapping[str, Tensor], directory: Path) -> None:
-    """Hold names, shapes and dtypes against the model that cfg describes, before making it."""
+    """Hold names, shapes, dtypes and values against what cfg describes, before making it."""
     if not isinstance(cfg["n_layers"], int) or not 0 < cfg["n_layers"] <= len(state):
-        raise CheckpointError(f"{directory / CONFIG}: n_layers = {cfg['n_layers']!r} is not usable")
+        raise CheckpointError(
+            f"{directory / CONFIG}: n_layers = {shortened(cfg['n_layers'])} is not usable"
+        )
     with torch.device("meta"):
         expected = _make_model(cfg, directory, is_count01=False).state_dict()
     different = sorted(set(expected) ^ set(state))
@@ -328,13 +359,18 @@ def _check_state(cfg: dict[str, Any], state: Mapping[str, Tensor], directory: Pa
             f"{directory / WEIGHTS}: its tensors do not fit {CONFIG}: {', '.join(different[:5])}"
         )
     for name, tensor in state.items():
-        # The constant buffer IGNORE takes torch's default dtype of the moment; any will do.
-        same_dtype = name.endswith("IGNORE") or tensor.dtype == expected[name].dtype
+        # The constant buffer IGNORE takes torch's default dtype of the moment; any of them will do.
+        dtypes = _DEFAULT_DTYPES if name.endswith("IGNORE") else [expected[name].dtype]
+        same_dtype = tensor.dtype in dtypes
         if tensor.shape != expected[name].shape or not same_dtype:
             raise CheckpointError(
                 f"{directory / WEIGHTS}: {name}: expected {expected[name].dtype} "
                 f"{list(expected[name].shape)}, got {tensor.dtype} {list(tensor.shape)}"
             )
+    try:
+        _check_values(state, str(directory / WEIGHTS))
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def _make_model(

@@ -128,6 +128,7 @@ def ablate_heads_hooks(
 ) -> list[tuple[str, Hook]]:
     """Return the same ablation as a `fwd_hooks` list for `run_with_hooks`."""
     check_choice("mode", mode, ("zero", "mean"))
+    check_model(model)
     numbers = check_heads(model, heads)
     means = None
     if mode == "mean":

@@ -152,19 +152,37 @@ def hooks_attached(
 
     Hooks that were there before stay, and so do these if TransformerLens resets its own inside.
     """
-    handles = []
-    try:
-        for name, hook in hooks:
-            point = model.hook_dict[name]
-            handles.append(
-                point.register_forward_hook(
-                    lambda module, inputs, output, hook=hook, point=point: hook(output, hook=point)
-                )
-            )
+    points = ((model.hook_dict[name], hook) for name, hook in hooks)
+    with torch_hooks((point, "forward_hook", _as_torch(hook, point)) for point, hook in points):
         yield model
+
+
+@contextmanager
+def torch_hooks(
+    hooks: Iterable[tuple[torch.nn.Module, str, Callable[..., Any]]],
+) -> Iterator[None]:
+    """Register plain torch hooks for the length of a `with` block.
+
+    They are found again by what they are, not by torch's handles: Ctrl-C may come before there is a
+    handle, and one that goes down with a cycle of references no longer knows where its hook is.
+
+    Args:
+        hooks: modules, "forward_hook" or "forward_pre_hook", and functions of that kind.
+    """
+    attached = []
+    try:
+        for module, kind, function in hooks:
+            attached.append((getattr(module, f"_{kind}s"), function))
+            getattr(module, f"register_{kind}")(function)
+        yield
     finally:
-        for handle in handles:
-            handle.remove()
+        for registry, function in attached:
+            for key in [key for key, known in registry.items() if known is function]:
+                del registry[key]
+
+
+def _as_torch(hook: Hook, point: Any) -> Hook:
+    return lambda module, inputs, output: hook(output, hook=point)
 
 
 def check_heads(

@@ -23,7 +23,7 @@ from count01_lens.attention_rows import (
     head_numbers,
 )
 from count01_lens.compact import MULTIPLICITY, SCORES_HOOK
-from count01_lens.hooks import HeadName, Hook, hooks_attached
+from count01_lens.hooks import HeadName, Hook, hooks_attached, torch_hooks
 from count01_lens.language import At, Sentence, parse
 from count01_lens.validation import check_choice
 
@@ -145,12 +145,15 @@ def copy_attention_hooks(
 class _SeenTokens:
     """Which tokens the model is being run on: the attention pattern alone does not tell."""
 
-    def __init__(self, model: "transformer_lens.HookedTransformer"):
+    def __init__(self, model: "transformer_lens.HookedTransformer", heads: list[int]):
         self.model = model
         self.chunks: list[Int[Tensor, "sample position"]] = []
+        # After the last patched layer they are not those of a pass that starts in the middle.
+        self.last, self.over = _pattern_hook(max(heads) // model.cfg.n_heads), False
 
     def start(self, tokens: Int[Tensor, "sample position"]) -> None:
         """Note the tokens of a forward pass that begins."""
+        self.over = False
         self.chunks.append(tokens)
         # What an earlier pass on six tokens may have left behind is not of this one.
         self.model.hook_dict[SCORES_HOOK].ctx.pop(MULTIPLICITY, None)
@@ -171,11 +174,16 @@ class _SeenTokens:
         self.start(tokens)
         return embedding
 
-    def keys(self, length: int, new: int) -> Int[Tensor, "sample key"]:
+    def keys(
+        self, pattern: Float[Tensor, "sample head query key"], hook: Any
+    ) -> Int[Tensor, "sample key"]:
         """Return the tokens behind the keys of a pattern, cached ones of earlier passes too."""
+        new, length = pattern.shape[-2:]
         if new == length:  # no cache: what came before is over
             self.chunks = self.chunks[-1:]
-        tokens = torch.cat(self.chunks, dim=1) if self.chunks else torch.zeros(0, 0)
+        known = self.chunks and not self.over
+        self.over |= hook.name == self.last
+        tokens = torch.cat(self.chunks, dim=1) if known else torch.zeros(0, 0)
         if tokens.shape[1] != length:
             raise ValueError(
                 f"attention patch: expected a pattern over the {tokens.shape[1]} tokens that were "
@@ -195,7 +203,7 @@ _KIND = torch.tensor([0, 1, 2, 3, 4, 5, 6, 0])
 
 @contextmanager
 def _attached(model: "transformer_lens.HookedTransformer", patch: RowPatch) -> Iterator[None]:
-    seen = _SeenTokens(model)
+    seen = _SeenTokens(model, patch.heads)
     with _tokens_noticed(model, seen), hooks_attached(model, _pattern_hooks(patch, seen)):
         yield
 
@@ -203,7 +211,7 @@ def _attached(model: "transformer_lens.HookedTransformer", patch: RowPatch) -> I
 def _hook_list(
     model: "transformer_lens.HookedTransformer", patch: RowPatch
 ) -> list[tuple[str, Hook]]:
-    seen = _SeenTokens(model)
+    seen = _SeenTokens(model, patch.heads)
     return [("hook_embed", seen.recognise), *_pattern_hooks(patch, seen)]
 
 
@@ -211,11 +219,9 @@ def _hook_list(
 def _tokens_noticed(
     model: "transformer_lens.HookedTransformer", seen: _SeenTokens
 ) -> Iterator[None]:
-    handle = model.embed.register_forward_pre_hook(lambda module, inputs: seen.start(inputs[0]))
-    try:
+    notice = lambda module, inputs: seen.start(inputs[0])  # noqa: E731
+    with torch_hooks([(model.embed, "forward_pre_hook", notice)]):
         yield
-    finally:
-        handle.remove()
 
 
 def _pattern_hooks(patch: RowPatch, seen: _SeenTokens) -> list[tuple[str, Hook]]:
@@ -223,7 +229,7 @@ def _pattern_hooks(patch: RowPatch, seen: _SeenTokens) -> list[tuple[str, Hook]]
         def hook_pattern(
             pattern: Float[Tensor, "sample head query key"], hook: Any
         ) -> Float[Tensor, "sample head query key"]:
-            keys = seen.keys(pattern.shape[-1], pattern.shape[-2])
+            keys = seen.keys(pattern, hook)
             rows = _asking_rows(keys, pattern, patch.at)
             if len(rows.sample) == 0:
                 return pattern
@@ -280,6 +286,8 @@ def _copy_hooks(
     check_choice("at", at, ("=", "answer"))
     numbers = head_numbers(model, heads)
     sentence = parse(source) if isinstance(source, str) else source
+    if not isinstance(sentence, Sentence):
+        raise TypeError(f"source: expected a sentence such as '0011=', got {source!r}")
     tokens = [int(token) for token in sentence.tokens]
     asking = [place for place, token in enumerate(tokens) if token in ASKING[at]]
     if not asking:
@@ -296,11 +304,11 @@ def _copy_hooks(
             torch.tensor([tokens], device=model.W_E.device),
             names_filter=[name for name, _, _ in layers],
         )
-    seen = _SeenTokens(model)
+    seen = _SeenTokens(model, numbers)
 
     def replace(new: Float[Tensor, "head key"], chosen: list[int]) -> Hook:
         def hook_pattern(pattern: Tensor, hook: Any) -> Tensor:
-            rows = _asking_rows(seen.keys(pattern.shape[-1], pattern.shape[-2]), pattern, at)
+            rows = _asking_rows(seen.keys(pattern, hook), pattern, at)
             lengths = rows.visible.sum(dim=1)
             if seen.log_multiplicity(pattern) is not None or (lengths != row + 1).any():
                 raise ValueError(
@@ -343,4 +351,8 @@ def _by_layer(
         chosen = [p for p, number in enumerate(numbers) if number // model.cfg.n_heads == layer]
         if chosen:
             heads = [numbers[place] % model.cfg.n_heads for place in chosen]
-            yield f"blocks.{layer}.attn.hook_pattern", chosen, heads
+            yield _pattern_hook(layer), chosen, heads
+
+
+def _pattern_hook(layer: int) -> str:
+    return f"blocks.{layer}.attn.hook_pattern"

@@ -32,6 +32,7 @@ from count01_lens.metrics import (
 from count01_lens.probes import Array, ManyFits
 from count01_lens.readout import readout
 from count01_lens.threads import one_thread
+from count01_lens.validation import check_bool
 
 if TYPE_CHECKING:
     import transformer_lens
@@ -159,6 +160,8 @@ class PatchSession:
         changes = {name: value for name, value in given.items() if value is not _UNCHANGED}
         if "heads" in changes and not isinstance(heads, str):
             changes["heads"] = tuple(check_heads(self.model, heads))
+        if "patched" in changes:
+            check_bool("patched", patched)
         chosen = replace(self.chosen, **changes)
         self._ratios_of(chosen)
         if "sentence" in changes:

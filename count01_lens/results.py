@@ -11,6 +11,7 @@ file that is whole but belongs to something else is an error: results are never 
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,13 +26,18 @@ import torch
 
 from count01_lens.storage import (
     DamagedFileError,
+    check_json,
     load_tensors,
     locked,
+    parse_json,
     remove_temporary_files,
     save_tensors,
 )
 
 Arrays = dict[str, npt.NDArray[Any]]
+# What columns of tables can be; nothing else of a file is looked up by its name.
+_NUMBERS = re.compile("bool|u?int(8|16|32|64)|float(16|32|64)")
+_WORDS = ("object", "str", "string")
 
 
 class ResultError(ValueError):
@@ -122,7 +128,7 @@ def encode(value: Any, **about: Any) -> Arrays:
             return {"$float": repr(value)}
         if isinstance(value, torch.Tensor):
             value = value.detach().cpu().numpy()
-        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.itemsize <= 8:
+        if isinstance(value, np.ndarray) and _has_numbers(value):
             # A copy in the machine's byte order; also of what NumPy made read-only.
             arrays[where] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
             return {"$array": where}
@@ -130,14 +136,16 @@ def encode(value: Any, **about: Any) -> Arrays:
             _check_table(value, where)
             return {
                 "$table": [
-                    [name, str(column.dtype), plain(_values(column), f"{where}[{name!r}]", other)]
+                    [name, _dtype(column), plain(_values(column), f"{where}[{name!r}]", other)]
                     for name, column in value.items()
                 ]
             }
         return _refuse(value, where)
 
     text = {**about, "value": plain(value, "result", other)}
-    arrays["text"] = np.frombuffer(json.dumps(text, indent=1).encode(), np.uint8).copy()
+    written = json.dumps(text, indent=1)
+    check_json(text, written)
+    arrays["text"] = np.frombuffer(written.encode(), np.uint8).copy()
     return arrays
 
 
@@ -149,10 +157,15 @@ def decode(arrays: Mapping[str, npt.NDArray[Any]]) -> Result:
             case {"$float": text}:
                 return float(text)
             case {"$array": name}:
+                if not _has_numbers(arrays[name]):
+                    raise TypeError(f"expected an array of numbers, got {arrays[name].dtype}")
                 return arrays[name]
             case {"$table": columns}:
                 return pd.DataFrame(
-                    {name: pd.Series(decoded(data), dtype=dtype) for name, dtype, data in columns}
+                    {
+                        name: pd.Series(_checked_column(name, decoded(data), dtype), dtype=dtype)
+                        for name, dtype, data in columns
+                    }
                 )
             case dict():
                 return {name: decoded(item) for name, item in value.items()}
@@ -160,8 +173,29 @@ def decode(arrays: Mapping[str, npt.NDArray[Any]]) -> Result:
                 return [decoded(item) for item in value]
         return value
 
-    text = json.loads(arrays["text"].tobytes())
-    return Result(**{**text, "value": decoded(text["value"])})
+    text = parse_json(arrays["text"].tobytes())
+    result = Result(**{**text, "value": decoded(text["value"])})
+    kinds = {"name": str, "identity": dict, "seconds": int | float, "versions": dict}
+    for field, kind in kinds.items():
+        if not isinstance(getattr(result, field), kind):
+            raise TypeError(f"{field}: expected {kind}, got {type(getattr(result, field))}")
+    return result
+
+
+def _has_numbers(array: npt.NDArray[Any]) -> bool:
+    return array.dtype.kind in "biuf" and array.itemsize <= 8
+
+
+def _checked_column(name: Any, values: Any, dtype: Any) -> Any:
+    """Raise unless these are numbers as an array, or words as a list, as `encode` writes them."""
+    if dtype in _WORDS:
+        good = isinstance(values, list) and all(isinstance(v, str | None) for v in values)
+    else:
+        good = isinstance(values, np.ndarray) and str(values.dtype) == dtype
+        good = good and _NUMBERS.fullmatch(dtype) is not None
+    if not good or not isinstance(name, str):
+        raise TypeError(f"expected a column of numbers or words, got {name!r:.80} of {dtype!r:.80}")
+    return values
 
 
 def canonical(value: Any) -> str:
@@ -200,6 +234,12 @@ def _check_table(table: pd.DataFrame, where: str) -> None:
         raise TypeError(f"{where}: expected a table numbered from 0; call .reset_index() first")
     if not table.columns.is_unique or not all(isinstance(name, str) for name in table.columns):
         raise TypeError(f"{where}: expected columns with different names, got {table.columns}")
+
+
+def _dtype(column: "pd.Series[Any]") -> str:
+    """The name of a column's dtype; arrays are written in the machine's byte order."""
+    native = isinstance(column.dtype, np.dtype) and column.dtype.newbyteorder("=")
+    return str(native or column.dtype)
 
 
 def _values(column: "pd.Series[Any]") -> Any:

@@ -10,25 +10,31 @@ comes out the same, because nothing depends on when the run was stopped.
 """
 
 import json
+import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from count01_lens.dataset import Splits
+from count01_lens.model import raw_shapes
 from count01_lens.recipe import TrainConfig
 from count01_lens.stack import AdamW, Rows
 from count01_lens.storage import (
-    DamagedFileError,
+    LARGEST_JSON,
     is_temporary,
     json_bytes,
     load_tensors,
     locked,
+    parse_json,
+    read_file,
     remove_temporary_files,
     save_tensors,
     sha256,
@@ -72,6 +78,19 @@ class RunIdentity:
             "snapshot_steps": list(self.snapshot_steps),
             "data_sha256": [sha256(split.counts.numpy().tobytes()) for split in counts],
         }
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """Models and parameters of the stack."""
+        shapes = raw_shapes(self.configs[0].model).values()
+        return len(self.seeds), sum(map(math.prod, shapes))
+
+    def recorded(self, epoch: int) -> list[tuple[int, int]]:
+        """Epoch and step of each line of history, up to the end of an epoch."""
+        per_epoch = -(-len(self.splits.train) // self.configs[0].batch_size)
+        ends = range(0, epoch * per_epoch + 1, per_epoch)
+        steps = {*ends, *(step for step in self.snapshot_steps if step < ends[-1])}
+        return [(step // per_epoch, step) for step in sorted(steps)]
 
 
 class Store(Protocol):
@@ -144,6 +163,11 @@ class RunDirectory:
         """Raise if the directory holds anything but this run; touch nothing."""
         if self.path.exists() and not self.path.is_dir():
             raise RunDirectoryError(f"{self.path}: expected a directory, got a file")
+        if self._snapshot_directory.exists() and not self._snapshot_directory.is_dir():
+            raise RunDirectoryError(
+                f"{self._snapshot_directory}: expected a directory, got a file; "
+                "choose another directory"
+            )
         if self._run_file.exists():
             self._check_identity()
         elif self.path.is_dir():
@@ -162,13 +186,16 @@ class RunDirectory:
         """Read the state after the last complete epoch."""
         if not self._state_file.exists():
             return None
-        try:
-            tensors = load_tensors(self._state_file)
-        except DamagedFileError as error:
-            raise RunDirectoryError(f"{error}; delete the directory to train again") from error
-        history = json.loads(bytes(tensors["history"].tolist()))
-        optimiser = AdamW(tensors["first_moment"], tensors["second_moment"], int(tensors["steps"]))
-        return TrainState(int(tensors["epoch"]), tensors["rows"], optimiser, history)
+        with _explained(self._state_file):
+            rows = ("rows", "first_moment", "second_moment")
+            tensors = self._load(self._state_file, rows, others=("epoch", "steps", "history"))
+            epoch, steps = int(tensors["epoch"]), int(tensors["steps"])
+            history = parse_json(tensors["history"].numpy().tobytes(), finite=False)
+            if not 0 < epoch <= self.identity.configs[0].epochs:
+                raise ValueError(f"expected an epoch of the run, got {epoch}")
+            self._check_history(history, epoch, steps)
+        optimiser = AdamW(tensors["first_moment"], tensors["second_moment"], steps)
+        return TrainState(epoch, tensors["rows"], optimiser, history)
 
     def save_state(self, state: TrainState) -> None:
         """Replace the stored state."""
@@ -176,6 +203,7 @@ class RunDirectory:
         save_tensors(
             self._state_file,
             {
+                "run": self._mark,
                 "epoch": torch.tensor(state.epoch),
                 "steps": torch.tensor(state.optimiser.steps),
                 "rows": state.rows,
@@ -187,11 +215,56 @@ class RunDirectory:
 
     def save_snapshot(self, step: int, rows: Rows) -> None:
         """Write the parameters after a step."""
-        save_tensors(self._snapshot_file(step), {"rows": rows})
+        tensors = {"run": self._mark, "step": torch.tensor(step), "rows": rows}
+        save_tensors(self._snapshot_file(step), tensors)
 
     def snapshots(self, steps: Sequence[int]) -> Mapping[int, Rows]:
         """Return a mapping that reads a snapshot when it is asked for."""
-        return _StoredSnapshots({step: self._snapshot_file(step) for step in steps})
+        return _StoredSnapshots(steps, self._load_snapshot)
+
+    def _load_snapshot(self, step: int) -> Rows:
+        path = self._snapshot_file(step)
+        with _explained(path):
+            tensors = self._load(path, ("rows",))
+            if int(tensors.get("step", step)) != step:  # older ones have none
+                raise ValueError(f"expected the snapshot of step {step}, got another")
+        return tensors["rows"]
+
+    def _load(
+        self, path: Path, rows: Sequence[str], others: Sequence[str] = ()
+    ) -> dict[str, Tensor]:
+        """Read a file of this run: tensors with a row for each model, and others."""
+        tensors = load_tensors(path)
+        if tensors.keys() - {"run", "step"} != {*rows, *others}:
+            raise ValueError(f"expected {[*rows, *others]}, got {shortened(sorted(tensors))}")
+        if not torch.equal(tensors.get("run", self._mark), self._mark):  # older ones have none
+            raise ValueError("it belongs to another run")
+        shape, dtype = self.identity.shape, self.identity.configs[0].dtype
+        for name in rows:
+            tensor = tensors[name]
+            if tensor.shape != shape or tensor.dtype != dtype or not tensor.isfinite().all():
+                raise ValueError(f"{name}: expected finite numbers {dtype} {list(shape)}")
+        return tensors
+
+    @cached_property
+    def _mark(self) -> Tensor:
+        """What tells the files of this run from those of another of the same shape."""
+        identity = bytes.fromhex(sha256(json_bytes(self._expected)))
+        return torch.frombuffer(bytearray(identity), dtype=torch.uint8)
+
+    def _check_history(self, history: Any, epoch: int, steps: int) -> None:
+        expected = self.identity.recorded(epoch)
+        found = [(row["epoch"], row["step"]) for row in history]
+        if found != expected or steps != expected[-1][1]:
+            raise ValueError(f"expected a history up to step {expected[-1][1]}, got another")
+        one_each = [float] * len(self.identity.seeds)
+        for row in history:
+            columns = [row[name] for name in row if name not in ("epoch", "step")]
+            if row.keys() != history[0].keys() or not all(
+                isinstance(column, list) and [type(value) for value in column] == one_each
+                for column in columns
+            ):
+                raise ValueError(f"expected a number for each model, got {shortened(row)}")
 
     @cached_property
     def _expected(self) -> dict[str, Any]:
@@ -201,7 +274,7 @@ class RunDirectory:
     def _check_identity(self) -> None:
         expected = self._expected
         try:
-            found = json.loads(self._run_file.read_bytes())
+            found = parse_json(read_file(self._run_file, LARGEST_JSON))
             versions = found["versions"]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise RunDirectoryError(
@@ -217,8 +290,8 @@ class RunDirectory:
         if versions != library_versions() and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self.path}: was begun with other library versions ({versions}); the rest of "
-                "the run may differ in rounding",
+                f"{self.path}: was begun with other library versions ({shortened(versions)}); the "
+                "rest of the run may differ in rounding",
                 stacklevel=2,
             )
 
@@ -239,17 +312,29 @@ class RunDirectory:
 
 
 class _StoredSnapshots(Mapping[int, Rows]):
-    def __init__(self, files: dict[int, Path]):
-        self._files = files
+    def __init__(self, steps: Sequence[int], load: Callable[[int], Rows]):
+        self._steps, self._load = steps, load
 
     def __getitem__(self, step: int) -> Rows:
-        try:
-            return load_tensors(self._files[step])["rows"]
-        except DamagedFileError as error:
-            raise RunDirectoryError(f"{error}; delete the directory to train again") from error
+        if step not in self:
+            raise KeyError(step)
+        return self._load(step)
+
+    def __contains__(self, step: object) -> bool:
+        return step in self._steps  # without reading it
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._files)
+        return iter(self._steps)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._steps)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say which file is not what it should be, and what can be done."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        problem = str(error) if str(path) in str(error) else f"{path}: not of this run ({error})"
+        raise RunDirectoryError(f"{problem}; delete the directory to train again") from error

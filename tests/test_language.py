@@ -194,7 +194,9 @@ def test_messages_word_for_word():
         with pytest.raises(WrongAnswerError) as caught:
             validate(text)
         assert str(caught.value).endswith(message), text
-    with pytest.raises(ValueError, match="^token 8 at position 2 is not in the vocabulary: expe.* 0 to 7$"):
+    with pytest.raises(
+        ValueError, match="^token 8 at position 2 is not in the vocabulary: expe.* 0 to 7$"
+    ):
         decode([0, 1, 8])
     with pytest.raises(MalformedSentenceError) as caught:
         split_into_tokens("01[BOS]4!")

@@ -1,0 +1,258 @@
+"""Builds that are broken on purpose: one function for each slip of the pen.
+
+Each takes a `pytest.MonkeyPatch` and breaks the library in this process. The attacks that kill their
+victims run these in other processes, which are broken by `broken_build`.
+"""
+
+import dataclasses
+import io
+import sys
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+from count01_lens import (
+    attention_rows,
+    dataset,
+    figures,
+    groups,
+    heads,
+    hooks,
+    interventions,
+    metrics,
+    patching,
+    plots,
+    probes,
+    readout,
+    storage,
+    trainer,
+)
+from count01_lens.closed_form import KEYS, QUERIES, CountForm, _seen, multiplicities
+
+BROKEN = "COUNT01_BROKEN_BUILD"  # the name of the variable that tells `broken_build` what to do
+
+
+def replace_everywhere(monkeypatch: pytest.MonkeyPatch, old: Any, new: Any) -> None:
+    """Break a function under every name by which it was imported."""
+    found = 0
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith(("count01_lens", "tests.attacks")):
+            for name, value in list(vars(module).items()):
+                if value is old:
+                    monkeypatch.setattr(module, name, new)
+                    found += 1
+    assert found > 0
+
+
+# --- Files -----------------------------------------------------------------------------------------
+
+
+class FitsAll(str):
+    """A checksum that fits every file."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+
+def no_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_everywhere(monkeypatch, storage.sha256, lambda data: FitsAll("0" * 64))
+    monkeypatch.setattr(storage, "_digest", lambda tensors: FitsAll("0" * 64))
+
+
+def no_atomic_rename(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_in_place(path, data):
+        with vars(storage).get("open", open)(path, "wb") as file:
+            file.write(data)
+
+    replace_everywhere(monkeypatch, storage.write_atomically, write_in_place)
+
+
+# --- Hooks and state -------------------------------------------------------------------------------
+
+
+def hooks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def without_clean_up(model, hooks):
+        for name, hook in hooks:
+            point = model.hook_dict[name]
+            point.register_forward_hook(lambda m, i, o, hook=hook, point=point: hook(o, hook=point))
+        yield model
+
+    replace_everywhere(monkeypatch, hooks.hooks_attached, without_clean_up)
+
+
+def hooks_stay_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def without_finally(model, seen):
+        handle = model.embed.register_forward_pre_hook(lambda m, inputs: seen.start(inputs[0]))
+        yield
+        handle.remove()
+
+    replace_everywhere(monkeypatch, interventions._tokens_noticed, without_finally)
+
+
+def hooks_go_by_their_handles(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def by_handles(hooks):
+        handles = []
+        try:
+            for module, kind, function in hooks:
+                handles.append(getattr(module, f"register_{kind}")(function))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    replace_everywhere(monkeypatch, hooks.torch_hooks, by_handles)
+
+
+def seeds_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = hooks.check_heads
+
+    def check_and_seed(model, heads):
+        torch.manual_seed(0)
+        return check(model, heads)
+
+    replace_everywhere(monkeypatch, check, check_and_seed)
+
+
+def patcher_is_hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    update = patching.PatchSession.update
+
+    def hasty(self, **changes):
+        if isinstance(changes.get("sentence"), str):
+            self.chosen = dataclasses.replace(self.chosen, sentence=changes["sentence"])
+        update(self, **changes)
+
+    monkeypatch.setattr(patching.PatchSession, "update", hasty)
+
+
+def keeps_every_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, collect = [], heads.head_data
+
+    def collect_and_keep(model, splits):
+        kept.append(collect(model, splits))
+        return kept[-1]
+
+    replace_everywhere(monkeypatch, collect, collect_and_keep)
+
+
+# --- Numbers ---------------------------------------------------------------------------------------
+
+
+def one_newton_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    newton, together = probes._newton, probes._newton_together
+
+    def one(Z, penalty, weight, tol, max_iter, v, scale):
+        v, objective, _, steps = newton(Z, penalty, weight, tol, 1, v, scale)
+        return v, objective, 0.0, steps
+
+    def one_each(Z, allowed, V, weight, tol, max_iter):
+        V, objectives, gradients, steps = together(Z, allowed, V, weight, tol, 1)
+        return V, objectives, np.zeros_like(gradients), steps
+
+    monkeypatch.setattr(probes, "_newton", one)
+    monkeypatch.setattr(probes, "_newton_together", one_each)
+
+
+def swapped_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = readout.readout
+
+    def swapped(form, head, weights, bias):
+        written = good(form, head, weights, bias)
+        return readout.CountReadout(written.scores, -written.values)
+
+    replace_everywhere(monkeypatch, good, swapped)
+
+
+def ties_are_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_everywhere(
+        monkeypatch, dataset.labels_of, lambda counts: counts[..., 1] >= counts[..., 0]
+    )
+
+
+def maximum_over_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outputs(self, multiplicity, place):
+        scores = self.scores[:, :, QUERIES[place], KEYS] + _seen(place, self.scores)
+        numerator, denominator = self._sums(scores, multiplicity)
+        return numerator / denominator.unsqueeze(-2)
+
+    monkeypatch.setattr(CountForm, "_outputs_by_coordinate", outputs)
+
+
+def shapley_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = metrics.subset_sizes
+    monkeypatch.setattr(groups, "subset_sizes", lambda masks: np.maximum(sizes(masks) - 1, 0))
+
+
+def end_read_at_equals(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = heads.head_data_of_form
+
+    def at_equals(form, splits):
+        n = multiplicities(splits.test.counts, "=", form.scores.dtype)
+        shares = form.head_logits(n, "=")[0].double().numpy()
+        return dataclasses.replace(good(form, splits), end_shares=shares)
+
+    replace_everywhere(monkeypatch, good, at_equals)
+
+
+def labels_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = heads.head_data_of_form
+
+    def swapped(form, splits):
+        data = good(form, splits)
+        return dataclasses.replace(
+            data, train_labels=data.test_labels, test_labels=data.train_labels
+        )
+
+    replace_everywhere(monkeypatch, good, swapped)
+
+
+def ties_in_roc_count_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = metrics.rankdata
+    monkeypatch.setattr(metrics, "rankdata", lambda scores: rank(scores, method="min"))
+
+
+def ratios_upside_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = attention_rows.AttentionRatios.log_weights
+
+    def upside_down(self, own):
+        return good(dataclasses.replace(self, w01=1 / self.w01, w02=1 / self.w02), own)
+
+    monkeypatch.setattr(attention_rows.AttentionRatios, "log_weights", upside_down)
+
+
+# --- The same again --------------------------------------------------------------------------------
+
+
+def order_from_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def order(self, epoch):
+        n = len(self.train_split.labels)
+        return torch.from_numpy(np.stack([np.random.permutation(n) for _ in self.seeds]))  # noqa: NPY002
+
+    monkeypatch.setattr(trainer.Trainer, "_batch_order", order)
+
+
+def random_names_in_svg(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plain(figure, kind):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind)
+        return buffer.getvalue()
+
+    replace_everywhere(monkeypatch, figures.as_bytes, plain)
+
+
+def drawn_by_pyplot(monkeypatch: pytest.MonkeyPatch) -> None:
+    def figure(width, height):
+        return plt.subplots(figsize=(width, height), layout="constrained")
+
+    monkeypatch.setattr(plots, "_figure", figure)
