@@ -21,6 +21,8 @@ from tests.job_functions import calls, processes
 from tests.test_supervision import is_gone, within
 
 ROOT = Path(__file__).parent.parent
+# A cluster needs time to start and to notice what died, more than a busy machine has to give.
+needs_a_cluster = pytest.mark.stress
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,7 @@ def loaded(store: ResultStore, jobs: list[Job]) -> list[int]:
     return [store.load(each)["square"] for each in jobs]
 
 
+@needs_a_cluster
 def test_jobs_that_run_raise_hang_and_die(store, log, executor):
     good = squares(log, range(20))
     bad = [
@@ -88,6 +91,7 @@ def test_jobs_that_run_raise_hang_and_die(store, log, executor):
     assert (len(again.found), len(again.new)) == (20, 0)
 
 
+@needs_a_cluster
 def test_a_killed_worker_costs_time_only(store, log, cluster, executor, tmp_path):
     jobs = [*waiting(log, range(2), tmp_path / "go"), *squares(log, range(2, 8))]
     with Client(cluster.scheduler_address, set_as_default=False) as client:
@@ -122,6 +126,7 @@ def dask(*arguments, **environment) -> subprocess.Popen[str]:
     )
 
 
+@needs_a_cluster
 def test_without_its_scheduler_a_run_ends_with_a_clear_account(store, log, tmp_path):
     """Started as users start a cluster; the scheduler is killed while two jobs are running."""
     contact = tmp_path / "scheduler.json"
@@ -169,6 +174,7 @@ def test_without_its_scheduler_a_run_ends_with_a_clear_account(store, log, tmp_p
     assert loaded(store, jobs) == [value**2 for value in (0, 1, 2, 10, 11, 12, 13)]
 
 
+@needs_a_cluster
 def test_the_table_of_minimal_heads_is_the_same_through_dask(tmp_path, executor, monkeypatch):
     monkeypatch.setattr(minimal_heads, "EPOCHS", {"quick": 1})
     monkeypatch.setattr(minimal_heads, "QUICK_TRAININGS", {1: 4, 64: 1})
@@ -181,6 +187,7 @@ def test_the_table_of_minimal_heads_is_the_same_through_dask(tmp_path, executor,
     assert len(pd.read_csv(files[0])) > 0
 
 
+@needs_a_cluster
 def test_the_number_of_slots_follows_the_cluster(cluster, executor):
     assert within(60, lambda: executor.slots == 2)
 
