@@ -235,7 +235,9 @@ class CountForm:
             self._outputs_by_coordinate(multiplicity, place), "m sample d head -> m sample (d head)"
         )
         weights = rearrange(self.logit_weights, "m head d vocab -> m (d head) vocab")
-        return outputs @ weights + asked(multiplicity) @ self.logit_bias[:, QUERIES[place]]
+        # A batched product with gaps in its input would be taken apart, model by model.
+        current = asked(multiplicity).contiguous()
+        return outputs @ weights + current @ self.logit_bias[:, QUERIES[place]]
 
     @property
     def largest_score(self) -> float:

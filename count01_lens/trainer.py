@@ -134,7 +134,9 @@ class Trainer:
     ) -> Float[Tensor, " model"]:
         # The same sentences at '=' and at the answer.
         at_both = torch.cat([batch, batch + len(self.train_split.labels)], dim=1)
-        multiplicity = self.train_split.multiplicity[at_both]
+        multiplicity = self.train_split.multiplicity.index_select(0, at_both.flatten()).unflatten(
+            0, at_both.shape
+        )
         leaf = state.rows.requires_grad_()
         if keep_masks is None:
             logits = count_form_of(leaf, self.shared.model).logits(multiplicity, "both")

@@ -20,10 +20,10 @@ from experiments.suite import Load, Measured, Shown, Size, main
 
 ROW, TITLE = "T1", "Minimal heads by learning"
 PAPER = "Larger d helps a lot; d = 1 never perfect; heads trained jointly do worse than alone"
-TOGETHER = {1: 50, 64: 25}  # models per job, by heads per model
+TOGETHER = {1: 165, 64: 25}  # models per job, by heads per model
 EPOCHS = {"quick": 10, "full": 100}
 QUICK_TRAININGS = {1: 20, 64: 2}
-READ = {"quick": 2, "full": 20}  # heads per job that are read in every way
+READ = {"quick": 2, "full": 40}  # heads per job that are read in every way
 
 
 def jobs(size: Size) -> list[Job]:

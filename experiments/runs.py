@@ -71,7 +71,7 @@ def run_job(
 
 def training_seconds(models: int, recipe: cl.TrainConfig) -> float:
     """Guess how long a stack trains on one core: dispatching operations takes time, too."""
-    per_model = 0.065 + 0.007 * recipe.model.n_heads
+    per_model = 0.035 + 0.006 * recipe.model.n_heads
     return recipe.epochs * 64 / recipe.batch_size * 0.11 * (4 + per_model * models)
 
 
