@@ -85,25 +85,16 @@ class CountForm:
     ) -> "CountForm":
         """Make the tables from parameters with TransformerLens's names and a `model` axis."""
         W_E, W_U = parameters["embed.W_E"], parameters["unembed.W_U"]
-        n_heads = parameters["blocks.0.attn.W_Q"].shape[1]
-        # Heads are put side by side: one product per model is much faster than one per head.
-        by_token = "m token (letter head d_head) -> letter m head token d_head"
-        read = torch.cat([parameters[f"blocks.0.attn.W_{letter}"] for letter in "QKV"], dim=1)
-        bias = torch.cat([parameters[f"blocks.0.attn.b_{letter}"] for letter in "QKV"], dim=1)
-        side_by_side = rearrange(read, "m head d_model d_head -> m d_model (head d_head)")
-        q, k, v = rearrange(
-            W_E @ side_by_side + rearrange(bias, "m head d_head -> m 1 (head d_head)"),
-            by_token,
-            letter=3,
-            head=n_heads,
-        )
+        read = [parameters[f"blocks.0.attn.W_{letter}"] for letter in "QKV"]
+        biases = [parameters[f"blocks.0.attn.b_{letter}"] for letter in "QKV"]
         W_O = rearrange(parameters["blocks.0.attn.W_O"], "m head d_head r -> m (head d_head) r")
         skip = (W_E + parameters["blocks.0.attn.b_O"].unsqueeze(1)) @ W_U
+        scores, values = scores_and_values(W_E, read, biases, attn_scale)
         return cls(
-            scores=(q @ k.mT) / attn_scale,
-            values=v,
+            scores=scores,
+            values=values,
             logit_weights=rearrange(
-                W_O @ W_U, "m (head d_head) vocab -> m head d_head vocab", head=n_heads
+                W_O @ W_U, "m (head d_head) vocab -> m head d_head vocab", head=scores.shape[1]
             ),
             logit_bias=skip + parameters["unembed.b_U"].unsqueeze(1),
         )
@@ -244,6 +235,32 @@ class CountForm:
         """The largest absolute score between tokens that meet: the yardstick of rounding."""
         seen = _seen("both", self.scores) == 0
         return float(self.scores[:, :, QUERIES["both"], KEYS][:, :, seen].abs().max())
+
+
+def scores_and_values(
+    embedding: Float[Tensor, "model token=8 d_model"],
+    weights: Sequence[Float[Tensor, "model head d_model d_head"]],
+    biases: Sequence[Float[Tensor, "model head d_head"]],
+    attn_scale: float,
+) -> tuple[Float[Tensor, "model head query=8 key=8"], Float[Tensor, "model head key=8 d_head"]]:
+    """Make the tables of attention from what queries, keys and values read.
+
+    Args:
+        embedding: what they read of each token.
+        weights: of queries, keys and values.
+        biases: likewise, or none.
+        attn_scale: what scores are divided by.
+    """
+    # Heads are put side by side: one product per model is much faster than one per head.
+    side_by_side = rearrange(torch.cat(list(weights), dim=1), "m h d_model d -> m d_model (h d)")
+    read = embedding @ side_by_side
+    if biases:
+        read = read + rearrange(torch.cat(list(biases), dim=1), "m h d -> m 1 (h d)")
+    q, k, values = rearrange(
+        read, "m token (letter h d) -> letter m h token d", letter=3, h=weights[0].shape[1]
+    )
+    scores = q @ k.mT
+    return (scores if attn_scale == 1 else scores / attn_scale), values
 
 
 def asked(

@@ -130,6 +130,13 @@ def initial_raw(config: ModelConfig, seed: int, dtype: torch.dtype = torch.float
     }
 
 
+def read_by_attention(raw: Mapping[str, Tensor], config: ModelConfig) -> Tensor:
+    """What queries, keys and values read of each token: its embedding, normalised or not."""
+    if not config.layer_norm:
+        return raw["W_E"]
+    return _layer_norm(raw["W_E"], raw["ln_w"], raw["ln_b"])
+
+
 def transformer_lens_parameters(
     raw: Mapping[str, Tensor], config: ModelConfig
 ) -> dict[str, Tensor]:
@@ -140,7 +147,7 @@ def transformer_lens_parameters(
     """
     embedding = raw["W_E"]
     lead = embedding.shape[:-2]
-    read = _layer_norm(embedding, raw["ln_w"], raw["ln_b"]) if config.layer_norm else embedding
+    read = read_by_attention(raw, config)
     new_zeros = embedding.new_zeros
 
     if config.output == "fused":
@@ -203,6 +210,13 @@ def build_model(
         config: the paper's 16 heads and 32 dimensions by default.
         seed: of the initialisation; the global random state is neither used nor changed.
         dtype: float32 or float64.
+
+    Example:
+        >>> model = cl.build_model(cl.ModelConfig(d_embed=8, n_heads=4), seed=3)
+        >>> model.cfg.n_layers, model.cfg.n_heads, model.cfg.d_head
+        (1, 4, 2)
+        >>> model.to_string(model.to_tokens("011="))
+        ['[BOS]011=']
     """
     config = ModelConfig() if config is None else config
     if not isinstance(config, ModelConfig):

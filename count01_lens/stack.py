@@ -8,8 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from count01_lens.closed_form import CountForm
-from count01_lens.model import ModelConfig, Raw, raw_shapes, transformer_lens_parameters
+from count01_lens.closed_form import CountForm, scores_and_values
+from count01_lens.language import Token
+from count01_lens.model import (
+    ModelConfig,
+    Raw,
+    raw_shapes,
+    read_by_attention,
+    transformer_lens_parameters,
+)
 
 Rows = Float[Tensor, "model parameter"]
 
@@ -36,8 +43,20 @@ def raw_of(rows: Rows, index: int, config: ModelConfig) -> Raw:
 
 def count_form_of(rows: Rows, config: ModelConfig) -> CountForm:
     """Make the token tables of the whole stack; differentiable."""
-    parameters = transformer_lens_parameters(from_rows(rows, config), config)
-    return CountForm.from_parameters(parameters, config.attn_scale)
+    raw = from_rows(rows, config)
+    if config.output == "residual":
+        return CountForm.from_parameters(
+            transformer_lens_parameters(raw, config), config.attn_scale
+        )
+    # The same without the two lanes, which are half zeros: a third of the time of a training step.
+    scores, values = scores_and_values(
+        read_by_attention(raw, config),
+        [raw[f"W_{letter}"] for letter in "QKV"],
+        [raw[f"b_{letter}"] for letter in "QKV"] if config.qkv_bias else [],
+        config.attn_scale,
+    )
+    bias = raw["b_out"].unsqueeze(1).expand(-1, len(Token), -1)
+    return CountForm(scores, values, logit_weights=raw["W_out"], logit_bias=bias)
 
 
 @dataclass
