@@ -10,7 +10,7 @@ two small matrix products for a whole batch of sentences. `CountForm` holds the 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -179,9 +179,19 @@ class CountForm:
         """Compute head outputs with heads last: their division is then several times faster."""
         scores = self.scores[:, :, QUERIES[place], KEYS] + _seen(place, self.scores)
         numerator, denominator = self._sums(scores, multiplicity)
-        if denominator.detach().min() < smallest_safe(scores.dtype):
+        unsafe = denominator.detach().amin(dim=(1, 2)) < smallest_safe(scores.dtype)
+        if not unsafe.any():
+            return numerator * denominator.reciprocal().unsqueeze(-2)
+        if unsafe.all():
             return self._outputs_by_attention(multiplicity, place)
-        return numerator * denominator.reciprocal().unsqueeze(-2)
+        # The slower way for those models alone; a denominator of 1 keeps their share of the rest
+        # finite, which is then overwritten.
+        which = unsafe.nonzero().flatten()
+        some = CountForm(*(getattr(self, field.name)[which] for field in fields(self)))
+        n = multiplicity[which] if multiplicity.dim() == 4 else multiplicity
+        denominator = torch.where(unsafe[:, None, None], 1.0, denominator)
+        outputs = numerator * denominator.reciprocal().unsqueeze(-2)
+        return outputs.index_copy(0, which, some._outputs_by_attention(n, place))
 
     def _sums(
         self,

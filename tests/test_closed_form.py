@@ -171,3 +171,31 @@ def test_models_that_do_not_fit_together_are_rejected():
             CountForm.from_models(nothing)
     short, long = (build_model(ModelConfig(n_ctx=n_ctx)) for n_ctx in (16, 32))
     assert CountForm.from_models([short, long]).scores.shape[0] == 2
+
+
+@pytest.mark.parametrize("own_sentences", [False, True])
+def test_a_collapsed_model_does_not_touch_the_others_of_its_stack(own_sentences):
+    """Models whose attention underflows take a slower way, alone: values, gradients and all."""
+    counts = torch.tensor([[3, 0, 0], [0, 2, 1], [0, 0, 0], [4, 5, 6]])
+    n = multiplicities(counts, "both", torch.float32)
+    n = torch.stack([n.roll(shift, 0) for shift in range(4)]) if own_sentences else n
+    config = ModelConfig(d_embed=4, n_heads=2)
+    form = CountForm.from_models([build_model(config, seed=seed) for seed in range(4)])
+    scores = form.scores.clone()
+    scores[[1, 3], :, :, 1] += 1000.0  # nothing is left of a sentence without '0'
+    scores.requires_grad_()
+
+    def logits_and_gradient(which: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        tables = (scores, form.values, form.logit_weights, form.logit_bias)
+        part = CountForm(*(table[which] for table in tables))
+        logits = part.logits(n[which] if own_sentences else n, "both")
+        (gradient,) = torch.autograd.grad(logits.logsumexp(-1).sum(), scores)
+        return logits, gradient[which]
+
+    logits, gradient = logits_and_gradient(slice(None))
+    assert torch.isfinite(logits).all()
+    assert torch.isfinite(gradient).all()
+    for index in range(4):
+        alone = logits_and_gradient(slice(index, index + 1))
+        torch.testing.assert_close(logits[index : index + 1], alone[0])
+        torch.testing.assert_close(gradient[index : index + 1], alone[1])
