@@ -6,7 +6,7 @@ How a cluster comes about is Dask's business: `dask scheduler` and `dask worker`
 
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from count01_lens.validation import check_number
@@ -28,6 +28,7 @@ class DaskExecutor(Executor):
         self._client = client
         # Equal calls are different tries, never one answered twice.
         self._executor = client.get_executor(pure=False)
+        self._slots = 0
 
     def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
         """Hand a call to the scheduler."""
@@ -36,10 +37,16 @@ class DaskExecutor(Executor):
 
     @property
     def slots(self) -> int:
-        """How many calls can run at a time: threads of the workers that are there now."""
+        """How many calls can run at a time: threads of the workers that are there now.
+
+        A scheduler that dies while it is asked must not hold up the one who asks: the last answer
+        stands until it is clear that there will be no other.
+        """
         if self._client.status != "running":
             return 0
-        return sum(self._client.nthreads().values())
+        with suppress(OSError, RuntimeError):
+            self._slots = sum(self._client.nthreads(callback_timeout=2).values())
+        return self._slots
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls."""

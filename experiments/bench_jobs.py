@@ -146,7 +146,7 @@ def _cluster() -> Any:
         threads_per_worker=1,
         protocol="tcp",
         host="127.0.0.1",
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
     )
 
 
