@@ -4,12 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Float
 
 from count01_lens.closed_form import CountForm
@@ -40,16 +38,8 @@ from count01_lens.metrics import (
 )
 from count01_lens.probes import Array, ManyFits
 from count01_lens.readout import attention_ratios, head_weights, learned_readout, readout
-from count01_lens.storage import (
-    DamagedFileError,
-    json_bytes,
-    load_tensors,
-    parse_json,
-    save_tensors,
-)
-from count01_lens.validation import check_choice, check_int
+from count01_lens.validation import check_choice
 from count01_lens.verdict import Verdict, judge
-from count01_lens.versions import library_versions
 
 if TYPE_CHECKING:
     import transformer_lens
@@ -137,7 +127,7 @@ class HeadAnalysis:
     def answer(self) -> str:
         """The result in words: how heads do alone and, once groups are known, together."""
         counts = self.table["category"].value_counts()
-        kinds = ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in _CATEGORIES)
+        kinds = ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in CATEGORIES)
         heads = "1 head" if len(self.table) == 1 else f"{len(self.table)} heads"
         text = f"{heads}: {kinds} (s-acc ≥ {SUCCESSFUL}, between, ≤ {FAILED:.2f})."
         if len(self.table) == 1:
@@ -177,11 +167,15 @@ class HeadAnalysis:
 
     def save(self, path: str | Path) -> None:
         """Write the analysis to one file, with a checksum; nothing is pickled."""
+        from count01_lens.analysis_file import write_analysis
+
         write_analysis(self, Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> "HeadAnalysis":
         """Read what `save` wrote."""
+        from count01_lens.analysis_file import read_analysis
+
         return read_analysis(Path(path))
 
     def _values(self, metric: str) -> Float[Array, " mask"]:
@@ -193,131 +187,7 @@ class HeadAnalysis:
     _groups: AllGroups | None = field(default=None, init=False, repr=False)
 
 
-def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
-    """Write numbers as tensors and words as JSON, in one safetensors file."""
-    table = analysis.table
-    words = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    arrays = {f"table.{name}": table[name].to_numpy() for name in table if name not in words}
-    arrays |= {f"pairs.{name}": matrix for name, matrix in analysis.pairs.items()}
-    arrays |= {f"data.{name}": getattr(analysis.data, name) for name in _ARRAYS}
-    text: dict[str, Any] = {
-        "format": FORMAT,
-        "columns": list(table.columns),
-        "words": {name: table[name].tolist() for name in words},
-        "accuracy": list(analysis.accuracy),
-        "notes": analysis.notes,
-        "end_token": analysis.data.end_token,
-        "additive": analysis.data.ablated is None,
-        "versions": library_versions(),
-    }
-    arrays["accuracy"] = np.array(list(analysis.accuracy.values()))
-    arrays["worst_gradient"] = np.array(analysis.worst_gradient)
-    if analysis._groups is not None:
-        groups = analysis._groups
-        arrays |= {f"groups.{name}": groups.table[name].to_numpy() for name in groups.table}
-        arrays["groups_empty"] = np.array([groups.empty[name] for name in METRICS])
-    arrays["text"] = np.frombuffer(json_bytes(text), dtype=np.uint8)
-    save_tensors(path, {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()})
-
-
-def read_analysis(path: Path) -> HeadAnalysis:
-    """Read a file of `write_analysis`.
-
-    Raises:
-        DamagedFileError: the file is missing, changed or not an analysis.
-    """
-    tensors = load_tensors(path)
-    try:
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        text = parse_json(arrays["text"].tobytes())
-        if text["format"] != FORMAT:
-            raise DamagedFileError(
-                f"{path}: written in format {shortened(text['format'])}, not {FORMAT}"
-            )
-        return _analysis_of(text, arrays)
-    except DamagedFileError:
-        raise
-    except (LookupError, TypeError, ValueError) as error:
-        raise DamagedFileError(f"{path}: not an analysis of heads ({error!r:.500})") from error
-
-
-def _analysis_of(text: dict[str, Any], arrays: dict[str, Array]) -> HeadAnalysis:
-    """Put an analysis together; raise where its parts do not fit each other."""
-    words = text["words"]
-    columns = {
-        name: _texts(words[name]) if name in words else arrays[f"table.{name}"]
-        for name in _texts(text["columns"])
-    }
-    sizes = _sizes({name: arrays[f"data.{name}"] for name in _ARRAYS}, _ARRAYS, {"answer": 2})
-    n_heads = sizes["head"]
-    data = HeadData(
-        **{name: arrays[f"data.{name}"] for name in _ARRAYS},
-        end_token=check_int("end_token", text["end_token"], at_least=0),
-        ablated=None if text["additive"] is True else _cannot_run,
-    )
-    table = pd.DataFrame(columns)
-    pairs = {name: arrays[f"pairs.{name}"] for name in METRICS}
-    _sizes(pairs, dict.fromkeys(METRICS, "f head head"), {"head": n_heads})
-    if n_heads == 0 or len(table) != n_heads or data.end_token >= sizes["token"]:
-        raise ValueError(f"expected a row for each of {n_heads} heads and a token that ends")
-    numbers = {name: table[name].to_numpy() for name in (*METRICS, "layer", "head")}
-    _sizes(numbers, dict.fromkeys(METRICS, "f row") | {"layer": "i row", "head": "i row"})
-    if not set(table["category"]) <= set(_CATEGORIES):
-        raise ValueError(f"expected categories of {_CATEGORIES}")
-    _sizes(arrays, {"accuracy": "f split", "worst_gradient": "f"})
-    accuracy = dict(zip(_texts(text["accuracy"]), arrays["accuracy"].tolist(), strict=True))
-    if not accuracy.keys() <= {"answer", "ties", "others", "eos"}:
-        raise ValueError(f"expected accuracies of answers, got {shortened(text['accuracy'])}")
-    worst = float(arrays["worst_gradient"])
-    analysis = HeadAnalysis(table, pairs, accuracy, _texts(text["notes"]), data, worst)
-    if "groups_empty" in arrays:
-        kinds = {"mask": "i group", "size": "i group", **dict.fromkeys(METRICS, "f group")}
-        groups = {name: arrays[f"groups.{name}"] for name in kinds}
-        if _sizes(groups, kinds)["group"] != 2**n_heads - 1:
-            raise ValueError(f"expected {2**n_heads - 1} groups of {n_heads} heads")
-        _sizes(arrays, {"groups_empty": "f metric"})
-        empty = dict(zip(METRICS, arrays["groups_empty"].tolist(), strict=True))
-        analysis._groups = AllGroups(pd.DataFrame(groups), empty, worst)
-    return analysis
-
-
-def _texts(values: Any) -> list[str]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError(f"expected a list of texts, got {shortened(values)}")
-    return values
-
-
-def _sizes(
-    arrays: dict[str, Array], forms: dict[str, str], known: dict[str, int] | None = None
-) -> dict[str, int]:
-    """Check kinds and axes of arrays, such as "f head token"; return the sizes of the axes."""
-    sizes = {**(known or {})}
-    for name, form in forms.items():
-        kind, *axes = form.split()
-        array = arrays[name]
-        found = [sizes.setdefault(axis, size) for axis, size in zip(axes, array.shape, strict=True)]
-        if array.dtype.kind != kind or found != list(array.shape):
-            raise ValueError(f"{name}: expected {form}, got {array.dtype} {array.shape}")
-    return sizes
-
-
-def _cannot_run(mask: Array) -> tuple[Array, Array]:
-    raise ValueError("a loaded analysis has no model to run; analyze the model again for groups")
-
-
-FORMAT = 1
-# Kind and axes of each array of `HeadData`: f for numbers, b for yes or no.
-_ARRAYS = {
-    "train_outputs": "f train head d_head",
-    "train_labels": "b train",
-    "test_outputs": "f test head d_head",
-    "test_labels": "b test",
-    "shares": "f test head answer",
-    "bias": "f test answer",
-    "end_shares": "f test head token",
-    "end_bias": "f test token",
-}
-_CATEGORIES = ("successful", "mixed", "failed")
+CATEGORIES = ("successful", "mixed", "failed")
 _METRIC_OF: dict[str, Callable[[HeadData, Any], Array]] = {
     "l_acc": learned_accuracy,
     "roc_auc": roc_auc,
@@ -335,6 +205,13 @@ def analyze_heads(
         model: any HookedTransformer over the eight tokens. One with positions, MLPs or several
             layers is run on sequences through hooks; what does not apply to it is noted.
         splits: the data set; the paper's by default.
+
+    Example:
+        >>> analysis = cl.analyze_heads(cl.example_model())
+        >>> analysis.table["category"].value_counts().sort_index().to_dict()
+        {'failed': 3, 'mixed': 3, 'successful': 10}
+        >>> print(analysis.table["readout"][2])
+        n1 − 0.997·n0 − 0.001·n2 − 0.65 > 0
     """
     splits = make_splits() if splits is None else splits
     if not isinstance(splits, Splits):

@@ -5,7 +5,7 @@ CDN. Here its components are drawn from the bundle inside its package, which sta
 however many drawings there are, and the page itself forbids every request.
 
 `page` makes a whole document. Another document can have drawings too: `CIRCUITS_STYLE` in its
-head, a `section_html` or `drawing_html` wherever one belongs, and at the end of its body, once,
+head, a `section_html` wherever one belongs, and at the end of its body, once,
 `bundle_script()` and then the `render_script` of all its drawings.
 """
 
@@ -86,11 +86,6 @@ def section_html(section: Section, first: int = 0) -> str:
         f"<section><h2>{html.escape(section.heading)}</h2>{text}"
         f"{_cards_html(with_ids(section.drawings, first))}{_table_html(section.table)}</section>"
     )
-
-
-def drawing_html(drawing: Drawing, element_id: str) -> str:
-    """Write the place of a drawing that stands by itself, empty until `render_script` runs."""
-    return _cards_html({element_id: drawing})
 
 
 def with_ids(drawings: Iterable[Drawing], first: int = 0) -> dict[str, Drawing]:

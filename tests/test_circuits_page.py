@@ -16,7 +16,6 @@ from count01_lens.circuits_page import (
     Table,
     _bundle,
     bundle_script,
-    drawing_html,
     page,
     render_script,
     rounded,
@@ -57,13 +56,12 @@ def test_a_page_is_made_of_the_parts_that_another_page_can_use():
     assert page("A title", iter(SECTIONS)) == made
 
 
-def test_a_drawing_by_itself_can_have_any_id():
-    place = drawing_html(TOKENS, "mine")
-    assert place == (
-        '<div class="cards"><div class="card ColoredTokens"><p>Two tokens</p>'
-        '<div class="view" id="mine"></div></div></div>'
-    )
-    assert "<p>" not in drawing_html(PLAIN, "mine")
+def test_a_drawing_has_a_place_that_its_script_fills():
+    written = section_html(Section("Two", [], [TOKENS, PLAIN]), first=3)
+    assert (
+        '<div class="card ColoredTokens"><p>Two tokens</p><div class="view" id="view-3"></div></div>'
+    ) in written
+    assert written.count("<p>") == 1
     assert 'CircuitsVis.render("mine", CircuitsVis.ColoredTokens, {' in render_script(
         {"mine": TOKENS}
     )

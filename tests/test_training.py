@@ -353,7 +353,8 @@ def test_training_works_inside_inference_mode():
 
 def test_results_can_be_compared_without_a_crash():
     result = train(QUICK, seeds=[0], splits=SPLITS)
-    assert result == result
+    itself = result
+    assert result == itself
     assert result != train(QUICK, seeds=[0], splits=SPLITS)
 
 
