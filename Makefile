@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo reproduce test lint format notebooks bench stress coverage mutants clean
+.PHONY: demo reproduce test lint format docs notebooks bench stress coverage mutants check-lower-bounds clean
 
 demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
@@ -29,6 +29,12 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The site in docs/_build/html; warnings are errors, pages and notebooks are executed.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
+	@echo "The site is docs/_build/html/index.html: open it in a browser"
+
 # Runs the notebooks of the docs and stores what they show.
 notebooks: $(STAMP)
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
@@ -51,8 +57,17 @@ mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'mutmut>=3.8'
 	$(BIN)/python -m experiments.mutants
 
+# The oldest versions that pyproject.toml allows, torch aside, in an environment of their own.
+OLDEST := .venv-oldest
+check-lower-bounds:
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(PYTHON) -m experiments.oldest_versions > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/constraints.txt --editable '.[dev]'
+	$(OLDEST)/bin/python -m pip check
+	$(OLDEST)/bin/python -m pytest -n 2 -m "not stress"
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(OLDEST) runs docs/_build
 
 # Installs once; again only if the dependencies changed.
 $(STAMP): pyproject.toml constraints.txt

@@ -2,7 +2,8 @@
 
 >>> import count01_lens as cl
 >>> model = cl.example_model()
->>> cl.verify(model, up_to=100).accuracy  # doctest: +SKIP
+>>> cl.verify(model, up_to=20).accuracy
+1.0
 """
 
 from importlib import import_module

@@ -22,6 +22,7 @@ from count01_lens.hooks import HeadName, check_heads
 from count01_lens.language import COUNTED, TOKENS, At, Sentence, Token, parse
 from count01_lens.model import check_model
 from count01_lens.storage import write_atomically
+from count01_lens.threads import one_thread
 
 if TYPE_CHECKING:
     import transformer_lens
@@ -82,6 +83,7 @@ class AttentionView:
 
 
 @torch.no_grad()
+@one_thread()  # the same bytes however many there are
 def show_attention(
     model: "transformer_lens.HookedTransformer",
     sentence: str | Sentence,
@@ -115,6 +117,7 @@ def show_attention(
 
 
 @torch.no_grad()
+@one_thread()  # the same bytes however many there are
 def compare_attention(
     model: "transformer_lens.HookedTransformer",
     sentence: str | Sentence,

@@ -130,7 +130,13 @@ def checkpoint_info(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def example_model() -> "transformer_lens.HookedTransformer":
-    """Load the trained 16-head model that ships with the package."""
+    """Load the trained 16-head model that ships with the package.
+
+    Example:
+        >>> model = cl.example_model()
+        >>> model.generate("0112=", max_new_tokens=2, do_sample=False, verbose=False)
+        '0112=4'
+    """
     return load_checkpoint(Path(__file__).parent / "data" / "example")
 
 

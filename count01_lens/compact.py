@@ -80,6 +80,12 @@ def compact_logits(
         model: one to which `count_form_applies`.
         data: a split, or counts [sample, 3].
         at: "=" or "answer".
+
+    Example:
+        >>> counts = torch.tensor([[3, 5, 2]])
+        >>> model = cl.example_model()
+        >>> torch.allclose(cl.compact_logits(model, counts), model("0001111122=")[:, -1], atol=1e-4)
+        True
     """
     check_choice("at", at, ("=", "answer"))
     require_count_form(model, ignore_hooks=True)
@@ -100,6 +106,10 @@ def count_form_applies(
 
     Returns:
         None if it may; otherwise the reason why not, as text.
+
+    Example:
+        >>> cl.count_form_applies(cl.example_model()) is None  # it may be run on counts
+        True
     """
     return next(_reasons_against(model, ignore_hooks), None)
 

@@ -131,6 +131,13 @@ def make_splits(
         seed: a whole number, at least 0.
         train: what the training split is drawn from; likewise the other two. The defaults are
             the paper's.
+
+    Example:
+        >>> splits = cl.make_splits(seed=0)
+        >>> len(splits.train), len(splits.validation), len(splits.test)
+        (7000, 1500, 1500)
+        >>> splits.test.counts.shape, splits.test.labels.dtype
+        (torch.Size([1500, 3]), torch.bool)
     """
     seed = check_seed(seed)
     specs = {"train": train, "validation": validation, "test": test}

@@ -42,6 +42,10 @@ def minimal_model(
             for all counts up to 200, for N from 10 to 30, in float32 and float64.
         skip: with the skip connection, as in the paper, or without.
         dtype: float32 or float64.
+
+    Example:
+        >>> cl.verify(cl.minimal_model(), up_to=50).n_errors
+        0
     """
     raw, config = minimal_raw(n, epsilon, skip)
     return _export(raw, config, dtype)
@@ -102,6 +106,11 @@ def cooperative_model(
     Args:
         scale: the counting range; counts well below it are told apart.
         dtype: float32 or float64.
+
+    Example:
+        >>> analysis = cl.analyze_heads(cl.cooperative_model())
+        >>> bool(analysis.pairs["s_acc"][0, 1] > analysis.table["s_acc"].max() + 0.4)
+        True
     """
     check_number("scale", scale, above=1)
     config = ModelConfig(d_embed=D_VOCAB, n_heads=2, d_head=1, layer_norm=False)

@@ -58,6 +58,11 @@ def head_outputs(
         model: any HookedTransformer over the eight tokens.
         data: a split, or counts [sample, 3].
         at: "=" or "answer".
+
+    Example:
+        >>> counts = torch.tensor([[3, 5, 2], [5, 3, 0]])
+        >>> cl.head_outputs(cl.example_model(), counts).shape  # sample, head, d_head
+        torch.Size([2, 16, 2])
     """
     counts = _checked(model, data, at)
     if count_form_applies(model) is None:
@@ -73,6 +78,12 @@ def head_logits(
     """Return the share of every head in the logit of every token: the paper's `O_i · w_{i,t}`.
 
     With a final layer norm the shares are those at its frozen scale, and a warning says so.
+
+    Example:
+        >>> counts = torch.tensor([[3, 5, 2]])
+        >>> shares = cl.head_logits(cl.example_model(), counts)  # sample, head, token
+        >>> bool(shares[0, :, cl.Token.FOUR].sum() > shares[0, :, cl.Token.FIVE].sum())
+        True
     """
     counts = _checked(model, data, at)
     if count_form_applies(model) is None:
@@ -114,6 +125,13 @@ def ablate_heads(
         mode: "zero" puts zeros in the place of their outputs, "mean" their mean at '=' over the
             training split.
         data: what the mean is taken over, if not the default training split.
+
+    Example:
+        >>> model = cl.example_model()
+        >>> with cl.ablate_heads(model, range(16)):
+        ...     left = model("0112=")[0, -1]  # nothing but the bias of the output layer
+        >>> torch.equal(left, model.b_U)
+        True
     """
     with hooks_attached(model, ablate_heads_hooks(model, heads, mode, data=data)):
         yield model

@@ -55,6 +55,13 @@ def patch_attention(
         others: "zero", as in the paper: '[BOS]' and '=' get nothing. "keep": they keep their
             weights, and '0', '1', '2' share the rest.
         at: the row to patch: that of "=", or of the "answer".
+
+    Example:
+        >>> model = cl.example_model()
+        >>> only_zeros = float("inf")  # '=' sees nothing else
+        >>> with cl.patch_attention(model, w01=only_zeros, w02=only_zeros):
+        ...     model.generate("0112=", max_new_tokens=1, do_sample=False, verbose=False)
+        '0112=5'
     """
     with _attached(model, _ratio_patch(model, w01, w02, heads, others, at)):
         yield model
@@ -69,7 +76,14 @@ def patch_attention_hooks(
     others: Others = "zero",
     at: At = "=",
 ) -> list[tuple[str, Hook]]:
-    """Return the same patch as a `fwd_hooks` list for `run_with_hooks`."""
+    """Return the same patch as a `fwd_hooks` list for `run_with_hooks`.
+
+    Example:
+        >>> model = cl.example_model()
+        >>> hooks = cl.patch_attention_hooks(model, w01=1.0, heads=[3])
+        >>> model.run_with_hooks(model.to_tokens("0112="), fwd_hooks=hooks).shape
+        torch.Size([1, 6, 8])
+    """
     return _hook_list(model, _ratio_patch(model, w01, w02, heads, others, at))
 
 

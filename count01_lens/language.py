@@ -125,7 +125,12 @@ class Sentence:
 
 
 def right_answer(n0: int, n1: int) -> Answer:
-    """Return '4' if there are more 1s than 0s, else '5'."""
+    """Return '4' if there are more 1s than 0s, else '5'.
+
+    Example:
+        >>> cl.right_answer(3, 5), cl.right_answer(4, 4)  # ties are '5'
+        ('4', '5')
+    """
     for name, count in (("n0", n0), ("n1", n1)):
         if not isinstance(count, int) or count < 0:
             raise ValueError(f"{name}: expected a whole number of at least 0, got {count!r}")
@@ -139,6 +144,11 @@ def parse(text: str) -> Sentence:
 
     Raises:
         MalformedSentenceError: with the text, the position and what was expected there.
+
+    Example:
+        >>> sentence = cl.parse("0112=4")
+        >>> sentence.counts, sentence.answer
+        ((1, 2, 1), '4')
     """
     if not isinstance(text, str):
         raise TypeError(f"expected a sentence as a str such as '0110=5', got {text!r}")

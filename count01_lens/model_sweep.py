@@ -94,6 +94,11 @@ def model_grid(
 
     Returns:
         recipes, in the order of the axes; and why each impossible combination is left out.
+
+    Example:
+        >>> configs, impossible = cl.model_grid(cl.TrainConfig(), n_heads=[1, 4], d_embed=[2, 8])
+        >>> len(configs), len(impossible)  # four heads need at least four dimensions
+        (3, 1)
     """
     base = TrainConfig() if base is None else base
     of_model = {field.name for field in dataclasses.fields(ModelConfig)}

@@ -44,6 +44,12 @@ class LinearSVM:
         gradient_norm_: relative size of the gradient (or gap) at the end.
         converged_: whether that is within `tol`.
         n_iter_: steps taken.
+
+    Example:
+        >>> features = np.array([[0.0], [1.0], [2.0], [3.0]])
+        >>> labels = np.array([False, False, True, True])
+        >>> cl.LinearSVM(C=1000).fit(features, labels).score(features, labels)
+        1.0
     """
 
     coef_: Float[Array, " feature"]

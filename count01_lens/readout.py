@@ -29,7 +29,12 @@ _SEEN = [Token.BOS, Token.ZERO, Token.ONE, Token.TWO, Token.EQUALS]
 
 
 def qk_table(model: "transformer_lens.HookedTransformer", head: int) -> pd.DataFrame:
-    """Attention scores of a head: a row per query token, a column per key token."""
+    """Attention scores of a head: a row per query token, a column per key token.
+
+    Example:
+        >>> cl.qk_table(cl.example_model(), 2).shape
+        (8, 8)
+    """
     form = CountForm.from_models([model])
     (head,) = check_heads(model, [head])
     names = pd.Index(TOKENS, name="query"), pd.Index(TOKENS, name="key")
@@ -37,7 +42,13 @@ def qk_table(model: "transformer_lens.HookedTransformer", head: int) -> pd.DataF
 
 
 def ov_table(model: "transformer_lens.HookedTransformer", head: int) -> pd.DataFrame:
-    """What attending to a token alone adds to each logit: a row per token, a column per logit."""
+    """What attending to a token alone adds to each logit: a row per token, a column per logit.
+
+    Example:
+        >>> table = cl.ov_table(cl.example_model(), 2)
+        >>> bool(table.loc["1", "4"] > table.loc["0", "4"])  # a '1' speaks for '4'
+        True
+    """
     form = CountForm.from_models([model])
     (head,) = check_heads(model, [head])
     shares = form.values[0, head] @ form.logit_weights[0, head]

@@ -18,12 +18,14 @@ from count01_lens.circuits_page import Drawing, Section, Table, rounded, signed
 from count01_lens.hooks import HeadName, has_final_norm, through_frozen_norm
 from count01_lens.language import At, Sentence, Token
 from count01_lens.model import D_VOCAB
+from count01_lens.threads import one_thread
 
 if TYPE_CHECKING:
     import transformer_lens
 
 
 @torch.no_grad()
+@one_thread()  # the same bytes however many there are
 def show_shares(
     model: "transformer_lens.HookedTransformer",
     sentence: str | Sentence,

@@ -98,6 +98,11 @@ def sweep_attention(
         values: the grid, 0 and infinity allowed; by default both, and 41 values from 1e-4 to 1e4.
         splits: the data set; the paper's by default.
         progress: whether to show it; None in a terminal only.
+
+    Example:
+        >>> sweep = cl.sweep_attention(cl.example_model(), "w01", values=[0.5, 1.0, 2.0])
+        >>> sweep.s_acc.shape  # value, head
+        (3, 16)
     """
     check_choice("ratio", ratio, RATIOS)
     grid = _checked_grid(ratio, DEFAULT_GRID if values is None else values)

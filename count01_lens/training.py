@@ -136,6 +136,12 @@ def train(
 
     Raises:
         TrainingDivergedError: a loss became NaN; names the seed and the step.
+
+    Example:
+        >>> config = cl.TrainConfig(model=cl.ModelConfig(d_embed=8, n_heads=2), epochs=1)
+        >>> result = cl.train(config, seeds=[0, 1], progress=False)
+        >>> len(result.models), int(result.history["epoch"].max())
+        (2, 1)
     """
     configs, model_seeds = _stack_of(config, seeds)
     splits = make_splits(configs[0].data_seed) if splits is None else splits

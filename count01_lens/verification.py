@@ -150,6 +150,11 @@ def verify(
         dtype: precision of the computation.
         keep: how many counterexamples to keep, smallest first.
         progress: show a progress bar; None shows it in a terminal or notebook only.
+
+    Example:
+        >>> found = cl.verify(cl.example_model(), up_to=40)
+        >>> found.n_sentences, found.n_errors
+        (68921, 7)
     """
     check_int("up_to", up_to, at_least=0)
     check_int("keep", keep, at_least=0)

@@ -38,7 +38,6 @@ class AttentionPatcher(ipw.VBox):  # type: ignore[misc]
 
     Attributes:
         session: the state behind the panel; its `table` and `accuracy` are data frames.
-        code: the `patch_attention` call that reproduces what is shown.
         message: what is wrong with the last input, or "".
     """
 
