@@ -21,7 +21,7 @@ extensions = [
     "mathml",
 ]
 exclude_patterns = ["_build", "_ext", "reproduction", "trust"]
-nitpicky = False
+default_role = "literal"  # docstrings write names as in Markdown
 
 # Pages and notebooks
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
@@ -46,7 +46,7 @@ html_theme = "furo"
 html_title = "count01_lens"
 html_static_path = ["_static"]
 html_css_files = ["extra.css"]
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False
 html_copy_source = False
 html_math_renderer = "mathml"
 html_theme_options = {"navigation_with_keys": True}
