@@ -33,6 +33,14 @@ T = TypeVar("T")
 _ONE_THREAD = dict.fromkeys(
     ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"], "1"
 )
+# glibc gives large blocks of memory back to the system when they are freed; training asks for the
+# same ones again at every step. Keeping them makes wide stacks a third faster. (Dask sets the first
+# of these for its workers, so low that they are up to twice as slow.)
+_KEEP_MEMORY = {
+    "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
 _SERVE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from count01_lens.supervision import serve; serve()"
@@ -137,7 +145,7 @@ class Child:
                     [sys.executable, "-P", "-u", "-c", _SERVE, json.dumps(sys.path)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    env={**os.environ, **_ONE_THREAD},
+                    env={**os.environ, **_ONE_THREAD, **_KEEP_MEMORY},
                     start_new_session=True,  # Ctrl-C is for the caller, who decides what it means
                 )
                 self.end = weakref.finalize(self, _end, process)
