@@ -34,8 +34,8 @@ _ONE_THREAD = dict.fromkeys(
     ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"], "1"
 )
 # glibc gives large blocks of memory back to the system when they are freed; training asks for the
-# same ones again at every step. Keeping them makes wide stacks a third faster. (Dask sets the first
-# of these for its workers, so low that they are up to twice as slow.)
+# same ones again at every step. Keeping them saves a third of the time of wide stacks. (Dask sets
+# the first of these for its workers, so low that training there takes half as long again.)
 _KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
