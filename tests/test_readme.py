@@ -3,14 +3,21 @@
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
-import typer
+import pytest
+from typer.testing import CliRunner
 
+from count01_lens.checkpoints import load_checkpoint
 from count01_lens.cli import app
+from count01_lens.verification import verify
 from experiments import bench, bench_jobs
 from experiments.generated_part import generated_part
 
@@ -36,18 +43,56 @@ def test_the_python_of_the_readme_prints_what_stands_below_it(tmp_path, monkeypa
     assert (tmp_path / "report.html").stat().st_size > 100_000
 
 
-def test_the_commands_of_the_readme_are_understood():
-    """Every option is parsed; what would take minutes is not run here, but in other tests."""
-    (block,) = re.findall(r"```sh\n(count01-lens .*?)```", README, flags=re.DOTALL)
-    commands = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
-    assert {command[0] for command in commands} == {
-        command.name or command.callback.__name__ for command in app.registered_commands
+COMMANDS, WRITTEN = re.findall(r"```sh\n(count01-lens .*?)```", README, flags=re.DOTALL)[0], [
+    "runs/ten/seed-3/model.safetensors", "report.html", "attention.html",
+    "sweeps/sweep_w01.csv", "sweeps/sweep_w02.png", "runs/sizes/heads.csv",
+]  # fmt: skip
+
+
+def test_the_commands_of_the_readme_run_one_after_another(tmp_path, monkeypatch):
+    """As they stand, but on small models that have hardly been trained."""
+    monkeypatch.chdir(tmp_path)
+    shorter = {
+        "train": ["--epochs", "1", "--heads", "4", "--d-embed", "8"],
+        "verify": ["--up-to", "50"],
+        "sweep-models": ["--epochs", "1", "--seeds", "0-1"],
     }
-    group = typer.main.get_command(app)
-    for name, *arguments in commands:
-        # A directory that is not there is no fault of the command's.
-        arguments = ["." if each == "runs/ten/seed-3" else each for each in arguments]
-        group.commands[name].make_context(name, arguments)
+    commands = [shlex.split(line, comments=True) for line in COMMANDS.splitlines()]
+    assert [name for _, name, *_ in commands] == [
+        command.name or command.callback.__name__ for command in app.registered_commands
+    ]
+    for program, name, *arguments in commands:
+        assert program == "count01-lens"
+        done = CliRunner().invoke(app, [name, *arguments, *shorter.get(name, [])])
+        assert done.exit_code == 0, done.output
+    assert [name for name in WRITTEN if not (tmp_path / name).exists()] == []
+    assert len(pd.read_csv(tmp_path / "runs/sizes/heads.csv")) == 2 * (1 + 2 + 4)
+
+
+@pytest.mark.stress
+def test_the_commands_of_the_readme_run_to_the_letter(tmp_path):
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(
+        ["sh", "-e", "-c", COMMANDS], cwd=tmp_path, env=os.environ | {"PATH": programs}, check=True
+    )
+    assert [name for name in WRITTEN if not (tmp_path / name).exists()] == []
+    assert len(pd.read_csv(tmp_path / "runs/sizes/heads.csv")) == 100 * (1 + 2 + 4)
+
+
+@pytest.mark.stress
+def test_the_demo_leaves_a_good_model_and_its_report(tmp_path):
+    """In a directory of its own, with the environment that is there."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy2(ROOT / name, tmp_path)
+    (tmp_path / ".venv").symlink_to(Path(sys.prefix))
+    done = subprocess.run(
+        ["make", "demo"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "16 heads" in done.stdout
+    checkpoint = tmp_path / "runs" / "demo" / "seed-0"
+    assert verify(load_checkpoint(checkpoint), 50).accuracy > 0.99
+    assert (tmp_path / "runs" / "demo" / "report.html").stat().st_size > 100_000
 
 
 def test_every_file_the_readme_points_to_is_there():
