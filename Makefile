@@ -47,7 +47,7 @@ bench: $(STAMP)
 stress: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m stress
 
-# Branch coverage of the library; the record goes to runs/trust.
+# Branch coverage of the library, into docs/trust.md.
 coverage: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not stress" --cov=count01_lens --cov-branch \
 		--cov-report=json:runs/coverage.json --cov-report=term:skip-covered
@@ -57,14 +57,15 @@ mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'mutmut>=3.8'
 	$(BIN)/python -m experiments.mutants
 
-# The oldest versions that pyproject.toml allows, torch aside, in an environment of their own.
+# The oldest versions that pyproject.toml allows, torch aside, in an environment of their own. Old
+# libraries use what their newer dependencies deprecate.
 OLDEST := .venv-oldest
 check-lower-bounds:
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(PYTHON) -m experiments.oldest_versions > $(OLDEST)/constraints.txt
 	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/constraints.txt --editable '.[dev]'
 	$(OLDEST)/bin/python -m pip check
-	$(OLDEST)/bin/python -m pytest -n 2 -m "not stress"
+	$(OLDEST)/bin/python -m pytest -n 2 -m "not stress" -W ignore::DeprecationWarning
 
 clean:
 	rm -rf $(VENV) $(OLDEST) runs docs/_build

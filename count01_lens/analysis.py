@@ -1,14 +1,13 @@
 """`analyze_heads(model)`: every head, every pair, every group, and an answer in words."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from count01_lens.closed_form import CountForm
 from count01_lens.compact import count_form_applies
@@ -19,11 +18,13 @@ from count01_lens.groups import (
     AllGroups,
     SampledShapley,
     all_groups,
+    metrics_of,
+    sampled_interactions,
     sampled_shapley,
     shapley_interactions,
     shapley_values,
 )
-from count01_lens.heads import head_data
+from count01_lens.heads import head_data, head_outputs
 from count01_lens.hooks import head_names
 from count01_lens.metrics import (
     HeadData,
@@ -32,7 +33,6 @@ from count01_lens.metrics import (
     learned_accuracy,
     model_accuracies,
     roc_auc,
-    separation_accuracy,
     separation_fits,
     separation_scores,
 )
@@ -55,11 +55,13 @@ class HeadAnalysis:
         table: a row per head: layer, head, l_acc, roc_auc, s_acc, s_acc_ties, s_acc_others,
             category, eos_l_acc, and, for models that can be run on counts, w01, w02, head_weight,
             readout (the fitted probe as an inequality over counts) and learned_readout (the
-            model's own direction).
+            model's own direction). mean_margin and std_margin: by how much the head's share
+            favours '4' over '5'.
         pairs: for each metric a matrix of all pairs, with single heads on the diagonal.
         accuracy: of the whole model on the test split: answer, ties, others, eos.
         notes: what does not apply to this model, and why.
         data: what the metrics were computed from.
+        worst_gradient: the largest relative gradient at the end of any probe's fit.
         model: what was analysed, for figures and reports; a loaded analysis has None.
         splits: likewise the data set.
     """
@@ -110,16 +112,36 @@ class HeadAnalysis:
         """Estimate Shapley values, with standard errors, for any number of heads."""
         check_choice("metric", metric, METRICS)
         return sampled_shapley(
-            lambda masks: _METRIC_OF[metric](self.data, masks),
+            lambda masks: METRICS[metric](self.data, masks),
             self.data.n_heads,
             empty=empty_values(self.data)[metric],
             n_permutations=n_permutations,
             seed=seed,
         )
 
+    def sampled_interactions(
+        self, metric: str, *, n_samples: int = 50, seed: int = 0
+    ) -> tuple[Float[Array, "head head"], Float[Array, "head head"]]:
+        """Estimate interactions of all pairs, for any number of heads; also standard errors."""
+        check_choice("metric", metric, METRICS)
+
+        def value(masks: Bool[Array, "group head"]) -> Float[Array, " group"]:
+            """No separator can be fitted to no heads."""
+            some = masks.any(axis=1)
+            values = np.full(len(masks), empty_values(self.data)[metric])
+            values[some] = METRICS[metric](self.data, masks[some])
+            return values
+
+        return sampled_interactions(value, self.data.n_heads, n_samples=n_samples, seed=seed)
+
     @cached_property
     def verdict(self) -> Verdict:
         """Whether heads cooperate, are redundant or compete; computes all groups if need be."""
+        if len(self.table) == 1:
+            raise ValueError(
+                "verdict: expected at least two heads, got one: there is no other to compete or "
+                "cooperate with"
+            )
         tasks = {"answer": "s_acc", "end": "eos_l_acc"}
         return judge({task: self.interactions(metric) for task, metric in tasks.items()})
 
@@ -188,12 +210,6 @@ class HeadAnalysis:
 
 
 CATEGORIES = ("successful", "mixed", "failed")
-_METRIC_OF: dict[str, Callable[[HeadData, Any], Array]] = {
-    "l_acc": learned_accuracy,
-    "roc_auc": roc_auc,
-    "s_acc": separation_accuracy,
-    "eos_l_acc": end_accuracy,
-}
 
 
 def analyze_heads(
@@ -237,6 +253,27 @@ def analyze_heads(
 def category_of(s_acc: Float[Array, " head"]) -> Array:
     """Call heads successful (the paper's bound), failed (ours, for "close to a coin"), or mixed."""
     return np.select([s_acc >= SUCCESSFUL, s_acc <= FAILED], ["successful", "failed"], "mixed")
+
+
+def check_same(
+    analysis: HeadAnalysis, model: "transformer_lens.HookedTransformer", splits: Splits
+) -> None:
+    """Raise if an analysis is of another model, or of other data, than what is shown beside it."""
+    known, data = analysis.data.test_outputs, analysis.data
+    if not (
+        np.array_equal(splits.test.labels, data.test_labels)
+        and np.array_equal(splits.train.labels, data.train_labels)
+    ):
+        raise ValueError(
+            "splits: expected the data set of the analysis, got another; assign it to "
+            "analysis.splits, or analyse the model again"
+        )
+    outputs = head_outputs(model, splits.test).double().numpy()
+    if outputs.shape != known.shape or not np.allclose(outputs, known, rtol=1e-4, atol=1e-5):
+        raise ValueError(
+            "model: expected the one that was analysed, got one whose heads give other outputs; "
+            "it was changed since, or it is another: analyse it again"
+        )
 
 
 def _table_of_singles(
@@ -293,12 +330,7 @@ def _pairs(data: HeadData, table: pd.DataFrame, fits: ManyFits) -> tuple[dict[st
     masks[np.arange(len(first)), first] = masks[np.arange(len(first)), second] = True
     better = np.where(fits.objectives[first] <= fits.objectives[second], first, second)
     pair_fits = separation_fits(data, masks, start=fits.weights[better])
-    values = {
-        "l_acc": learned_accuracy(data, masks),
-        "roc_auc": roc_auc(data, masks),
-        "s_acc": separation_scores(data, pair_fits),
-        "eos_l_acc": end_accuracy(data, masks),
-    }
+    values = metrics_of(data, masks, separation_scores(data, pair_fits))
     for metric, matrix in matrices.items():
         matrix[first, second] = matrix[second, first] = values[metric]
     return matrices, float(pair_fits.gradient_norms.max())

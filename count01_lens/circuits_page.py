@@ -34,7 +34,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers by row and column; the last column and the last row are sums of those before."""
+    """Numbers by row and column; the last column and the last row are set off as totals."""
 
     columns: Sequence[str]
     rows: Mapping[str, Sequence[float]]

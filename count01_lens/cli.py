@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from count01_lens.seeds import parse_seeds
+from count01_lens.numbers_in_text import parse_numbers
 
 if TYPE_CHECKING:
     from count01_lens.training import TrainResult
@@ -82,8 +82,9 @@ def train(
         eos_weight=eos_weight,
         data_seed=data_seed,
     )
+    numbers = parse_numbers(seeds, "seeds")
     try:
-        result = train_models(config, seeds=parse_seeds(seeds), directory=out, progress=True)
+        result = train_models(config, seeds=numbers, directory=out, progress=True)
     except KeyboardInterrupt:
         typer.echo("\nstopped; the same command goes on from the last complete epoch", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -141,15 +142,17 @@ def analyze(
     from count01_lens.analysis import analyze_heads
     from count01_lens.checkpoints import load_checkpoint
     from count01_lens.figures import as_bytes
+    from count01_lens.groups import check_exact
     from count01_lens.plots import draw_all
-    from count01_lens.report import check_report_path
-    from count01_lens.storage import write_atomically
+    from count01_lens.storage import check_file_to_write, write_atomically
 
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"{out}: expected a directory, got a file")
     if report is not None:
-        check_report_path(report)
+        check_file_to_write(report)
     model = load_checkpoint(checkpoint)
+    if groups == "all":
+        check_exact(model.cfg.n_layers * model.cfg.n_heads)
     analysis = analyze_heads(model)
     if groups == "all":
         analysis.groups()
@@ -200,12 +203,11 @@ def view(
     from count01_lens.attention_view import compare_attention, page_of, show_attention
     from count01_lens.checkpoints import load_checkpoint
     from count01_lens.share_view import show_shares
-    from count01_lens.storage import write_atomically
+    from count01_lens.storage import check_file_to_write, write_atomically
 
-    if out.is_dir():
-        raise ValueError(f"{out}: expected a file to write, got a directory")
+    check_file_to_write(out)
     ratios = {name: _ratio(name, text) for name, text in (("w01", w01), ("w02", w02))}
-    chosen = None if heads is None else parse_seeds(heads, "heads")
+    chosen = None if heads is None else parse_numbers(heads, "heads")
     model = load_checkpoint(checkpoint)
     views = [show_attention(model, sentence, heads=chosen)]
     if w01 is not None or w02 is not None:
@@ -289,11 +291,12 @@ def sweep_models(
     from count01_lens.recipe import TrainConfig
 
     sizes = {"n_heads": heads, "d_embed": d_embed} | ({} if d_head is None else {"d_head": d_head})
-    configs, impossible = model_grid(
-        TrainConfig(epochs=epochs),
-        **{name: parse_seeds(text, name) for name, text in sizes.items()},
-        **dict(map(_axis, vary or [])),
-    )
+    axes: dict[str, Any] = {name: parse_numbers(text, name) for name, text in sizes.items()}
+    for name, values in map(_axis, vary or []):
+        if name in axes:
+            raise ValueError(f"vary: expected a field that is given once, got {name} again")
+        axes[name] = values
+    configs, impossible = model_grid(TrainConfig(epochs=epochs), **axes)
     if not configs:
         raise ValueError(f"no combination is possible, for example {impossible[0]}")
     for reason in impossible:
@@ -301,7 +304,7 @@ def sweep_models(
     options: dict[str, Any] = {"per_job": per_job, "time_limit": time_limit, "progress": True}
     try:
         with workplace(workers, dask) as place:
-            result = sweep(configs, parse_seeds(seeds), out, **options, **place)
+            result = sweep(configs, parse_numbers(seeds, "seeds"), out, **options, **place)
     except KeyboardInterrupt:
         typer.echo("\nstopped; the same command goes on where it was", err=True)
         raise typer.Exit(INTERRUPTED) from None

@@ -240,12 +240,6 @@ class CountForm:
         current = asked(multiplicity).contiguous()
         return outputs @ weights + current @ self.logit_bias[:, QUERIES[place]]
 
-    @property
-    def largest_score(self) -> float:
-        """The largest absolute score between tokens that meet: the yardstick of rounding."""
-        seen = _seen("both", self.scores) == 0
-        return float(self.scores[:, :, QUERIES["both"], KEYS][:, :, seen].abs().max())
-
 
 def scores_and_values(
     embedding: Float[Tensor, "model token=8 d_model"],

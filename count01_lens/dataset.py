@@ -1,7 +1,7 @@
 """The paper's data set: sentences drawn as counts, written out as tokens only on demand.
 
 Section 3 of the paper: the numbers of '0's, '1's and '2's are drawn independently and uniformly;
-validation and test sentences are longer than any training sentence.
+validation and test sentences have more '0's and more '1's than any training sentence.
 """
 
 from collections.abc import Sequence
@@ -198,8 +198,5 @@ def as_counts(data: Any) -> Int[Tensor, "sample 3"]:
 def _draw_counts(spec: SplitSpec, seed: int, stream: int) -> Int[Tensor, "sample 3"]:
     rng = np.random.default_rng([seed, stream])
     ranges = (spec.zeros_and_ones, spec.zeros_and_ones, spec.twos)
-    columns = [
-        rng.integers(low, high, size=spec.size, endpoint=True, dtype=np.int64)
-        for low, high in ranges
-    ]
+    columns = [rng.integers(low, high, size=spec.size, endpoint=True) for low, high in ranges]
     return torch.from_numpy(np.stack(columns, axis=1))

@@ -70,8 +70,9 @@ def head_metrics(form: CountForm, splits: Splits) -> pd.DataFrame:
     """Measure every head of one model, given as its token tables.
 
     Returns:
-        a row per head: l_acc, roc_auc, s_acc, category, eos_l_acc, mean_margin, std_margin, w01,
-        w02, head_weight; accuracy and eos_accuracy are those of the whole model.
+        a row per head: l_acc, roc_auc, s_acc, category, eos_l_acc, mean_margin, std_margin,
+        one_sided (how often its share favours the answer that it favours more often), w01, w02,
+        head_weight; accuracy and eos_accuracy are those of the whole model.
     """
     return _measured(form, splits, None)[0]
 

@@ -20,20 +20,26 @@ from jaxtyping import Bool, Float, Int
 
 from count01_lens.metrics import (
     HeadData,
+    Masks,
     empty_values,
     end_accuracy,
     learned_accuracy,
     roc_auc,
+    separation_accuracy,
     separation_fits,
     separation_scores,
-    subset_sizes,
 )
 from count01_lens.probes import Array
 from count01_lens.progress import track
 from count01_lens.validation import check_int
 
 LARGEST_EXACT = 18
-METRICS = ("l_acc", "roc_auc", "s_acc", "eos_l_acc")
+METRICS: dict[str, Callable[[HeadData, Masks], Float[Array, " group"]]] = {
+    "l_acc": learned_accuracy,
+    "roc_auc": roc_auc,
+    "s_acc": separation_accuracy,
+    "eos_l_acc": end_accuracy,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,17 +71,19 @@ def all_groups(data: HeadData, *, progress: bool | None = False) -> AllGroups:
     numbers = np.arange(1, 2**data.n_heads)
     masks = as_rows(numbers, data.n_heads)
     s_acc, worst = separation_of_all(data, masks, progress=progress)
-    table = pd.DataFrame(
-        {
-            "mask": numbers,
-            "size": subset_sizes(numbers),
-            "l_acc": learned_accuracy(data, masks),
-            "roc_auc": roc_auc(data, masks),
-            "s_acc": s_acc,
-            "eos_l_acc": end_accuracy(data, masks),
-        }
-    )
+    values = metrics_of(data, masks, s_acc)
+    table = pd.DataFrame({"mask": numbers, "size": subset_sizes(numbers), **values})
     return AllGroups(table, empty_values(data), worst)
+
+
+def metrics_of(
+    data: HeadData, masks: Masks, s_acc: Float[Array, " group"]
+) -> dict[str, Float[Array, " group"]]:
+    """All metrics of some groups, with the one that takes long already known."""
+    return {
+        name: s_acc if name == "s_acc" else measure(data, masks)
+        for name, measure in METRICS.items()
+    }
 
 
 def separation_of_all(
@@ -108,6 +116,11 @@ def separation_of_all(
 def as_rows(numbers: Int[Array, " group"], n_heads: int) -> Bool[Array, "group head"]:
     """Write groups given as numbers as rows of booleans."""
     return ((numbers[:, None] >> np.arange(n_heads)) & 1).astype(bool)
+
+
+def subset_sizes(numbers: Int[Array, " group"]) -> Int[Array, " group"]:
+    """Number of heads in groups given as numbers."""
+    return np.asarray(np.bitwise_count(numbers).astype(int))
 
 
 def shapley_values(values: Float[Array, " mask"]) -> Float[Array, " head"]:
@@ -229,7 +242,7 @@ def check_exact(n_heads: int) -> None:
     if n_heads > LARGEST_EXACT:
         raise ValueError(
             f"{n_heads} heads have 2^{n_heads} - 1 groups: expected at most {LARGEST_EXACT} heads; "
-            "use sampled_shapley and sampled_interactions, which estimate them with standard errors"
+            "use analysis.sampled_shapley and .sampled_interactions, which estimate"
         )
 
 

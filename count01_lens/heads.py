@@ -183,7 +183,16 @@ def head_data(model: "transformer_lens.HookedTransformer", splits: Splits) -> He
         shares, end_shares = (head_logits(model, splits.test, at).double() for at in AT)
     logits, end_logits = (model_logits(model, splits.test, at).double() for at in AT)
 
+    # Groups may be asked for much later, when a patch is gone or weights were changed.
+    few = Split("a few", splits.test.counts[:8], splits.test.seed)
+    then = model_logits(model, few)
+
     def ablated(mask: Bool[Array, " head"]) -> tuple[Array, Array]:
+        if not torch.allclose(model_logits(model, few), then, rtol=1e-4, atol=1e-4):
+            raise ValueError(
+                "model: expected it as it was when it was analysed, got other logits: its weights "
+                "or its hooks have changed since; analyse it again, or stay in the `with` block"
+            )
         others = [head for head in range(len(mask)) if not mask[head]]
         hooks = ablation_hooks(model, others) if others else []
         with hooks_attached(model, hooks):

@@ -226,13 +226,13 @@ def _batches(
     What follows a position does not matter to a causal model, nor does padding; a bidirectional one
     sees both, so it gets whole sequences, one by one.
     """
-    longest = max(len(sequence) for sequence in sequences)
+    causal = model.cfg.attention_dir == "causal"
+    longest = max(positions) + 1 if causal else max(map(len, sequences))
     if longest > model.cfg.n_ctx:
         raise ValueError(
             f"a sentence has {longest} tokens, the model reads {model.cfg.n_ctx} (n_ctx): "
             "expected shorter sentences"
         )
-    causal = model.cfg.attention_dir == "causal"
     size = _BATCH if causal else 1
     device = model.W_E.device
     for start in range(0, len(sequences), size):

@@ -2,7 +2,8 @@
 
 The paper's intervention (section 5.4): in the row of '=', one '0', one '1' and one '2' get
 attention in the proportion 1 : 1/w01 : 1/w02. Everything here is a hook at `hook_pattern`, for a
-`with` block or for `run_with_hooks`, on sequences and on the compact form.
+`with` block or for `run_with_hooks`, on sequences and, but for what comes from another sentence,
+on the compact form.
 """
 
 import math
@@ -323,8 +324,13 @@ def _copy_hooks(
     def replace(new: Float[Tensor, "head key"], chosen: list[int]) -> Hook:
         def hook_pattern(pattern: Tensor, hook: Any) -> Tensor:
             rows = _asking_rows(seen.keys(pattern, hook), pattern, at)
+            if seen.log_multiplicity(pattern) is not None:
+                raise ValueError(
+                    "copy_attention: expected whole sentences, got the compact form, in which "
+                    "tokens have no places; run the model on sequences"
+                )
             lengths = rows.visible.sum(dim=1)
-            if seen.log_multiplicity(pattern) is not None or (lengths != row + 1).any():
+            if (lengths != row + 1).any():
                 raise ValueError(
                     f"copy_attention: expected sentences of {row + 1} tokens up to the patched "
                     f"row, as the source has, got {sorted(set(lengths.tolist()))}"

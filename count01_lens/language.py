@@ -132,7 +132,7 @@ def right_answer(n0: int, n1: int) -> Answer:
         ('4', '5')
     """
     for name, count in (("n0", n0), ("n1", n1)):
-        if not isinstance(count, int) or count < 0:
+        if isinstance(count, bool) or not hasattr(count, "__index__") or count < 0:
             raise ValueError(f"{name}: expected a whole number of at least 0, got {count!r}")
     return "4" if n1 > n0 else "5"
 

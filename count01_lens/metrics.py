@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
 from count01_lens.probes import Array, ManyFits, fit_many
@@ -61,16 +61,6 @@ class HeadData:
         return int(self.shares.shape[1])
 
 
-def group_masks(groups: "list[list[int]]", n_heads: int) -> Masks:
-    """Write groups, given as lists of head numbers, as rows of booleans."""
-    masks = np.zeros((len(groups), n_heads), dtype=bool)
-    for row, group in zip(masks, groups, strict=True):
-        if not group or min(group) < 0 or max(group) >= n_heads:
-            raise ValueError(f"group: expected heads from 0 to {n_heads - 1}, got {group}")
-        row[group] = True
-    return masks
-
-
 def learned_accuracy(data: HeadData, masks: Masks) -> Float[Array, " group"]:
     """l-acc: accuracy of the shares of a group plus the bias, between the two answers.
 
@@ -105,14 +95,15 @@ def end_accuracy(data: HeadData, masks: Masks) -> Float[Array, " group"]:
 
 def model_accuracies(data: HeadData, ties: Bool[Array, " test"]) -> dict[str, float]:
     """Accuracy of the whole model: all sentences, ties, others, and the end."""
-    everybody = np.ones((1, data.n_heads), dtype=bool)
     logits = data.shares.sum(axis=1) + data.bias
     right = (logits[:, 0] > logits[:, 1]) == data.test_labels
+    end_logits = data.end_shares.sum(axis=1) + data.end_bias
+    others = np.delete(end_logits, data.end_token, axis=1)
     return {
         "answer": float(right.mean()),
         "ties": float(right[ties].mean()) if ties.any() else float("nan"),
         "others": float(right[~ties].mean()),
-        "eos": float(end_accuracy(data, everybody)[0]),
+        "eos": float((end_logits[:, data.end_token] > others.max(axis=1)).mean()),
     }
 
 
@@ -177,11 +168,6 @@ def empty_values(data: HeadData) -> dict[str, float]:
         "s_acc": float((data.test_labels == majority).mean()),
         "eos_l_acc": float(end_accuracy(data, nobody)[0]),
     }
-
-
-def subset_sizes(masks: Int[Array, " group"]) -> Int[Array, " group"]:
-    """Number of heads in groups written as numbers, bit i standing for head i."""
-    return np.asarray(np.bitwise_count(masks).astype(int))
 
 
 def _parts(masks: Masks) -> list[Float[Array, "part head"]]:

@@ -1,8 +1,8 @@
 """Train a grid of recipes with many seeds, and measure every head of every model.
 
 A job is a stack: some seeds of one recipe, trained together, which is many times faster than one by
-one. Results are kept per job, so a sweep that was stopped goes on, and one that asks for more seeds
-or recipes computes only these.
+one. Results are kept per job, so a sweep that was stopped goes on, and one that asks for more
+computes only the stacks that are new.
 """
 
 import dataclasses

@@ -14,7 +14,7 @@ import torch
 from einops import einsum
 from jaxtyping import Float
 
-from count01_lens.analysis import HeadAnalysis, analyze_heads
+from count01_lens.analysis import CATEGORIES, HeadAnalysis, analyze_heads, check_same
 from count01_lens.attention_rows import AttentionRatios, Others, PatchedForm, RowPatch
 from count01_lens.closed_form import CountForm, multiplicities
 from count01_lens.compact import require_count_form
@@ -37,7 +37,6 @@ from count01_lens.validation import check_bool
 if TYPE_CHECKING:
     import transformer_lens
 
-CATEGORIES = ("successful", "mixed", "failed")
 _UNCHANGED: Any = object()
 
 
@@ -96,7 +95,7 @@ class PatchSession:
 
     Args:
         model: one to which `count_form_applies`.
-        splits: the data set; the paper's by default.
+        splits: the data set; by default the one of the analysis, or the paper's.
         analysis: of the same model and data set, if it is at hand.
     """
 
@@ -108,8 +107,13 @@ class PatchSession:
     ):
         require_count_form(model)
         self.model = model
-        self.splits = make_splits() if splits is None else splits
-        self.analysis = analyze_heads(model, self.splits) if analysis is None else analysis
+        if splits is None:
+            known = None if analysis is None else analysis.splits
+            splits = make_splits() if known is None else known
+        if analysis is not None:
+            check_same(analysis, model, splits)
+        self.splits = splits
+        self.analysis = analyze_heads(model, splits) if analysis is None else analysis
         self.form = CountForm.from_models([model])
         self.chosen = Chosen()
         self.sentence = parse(self.chosen.sentence)

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from count01_lens.analysis import HeadAnalysis
+from count01_lens.compact import count_form_applies
 from count01_lens.dataset import Splits, make_splits
 from count01_lens.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from count01_lens.heads import head_logits
@@ -44,7 +45,7 @@ def draw_all(
     figures["head_outputs"] = plot_head_outputs(model, analysis)
     if "w01" in analysis.table:
         figures["attention_ratios"] = plot_attention_ratios(analysis)
-        figures["logits"] = plot_logits(model)
+        figures["logits"] = plot_logits(model, analysis.splits)
         figures |= {f"tables_head_{h}": plot_tables(model, h) for h in range(len(analysis.table))}
     if with_groups:
         figures["groups"] = plot_groups(analysis)
@@ -170,8 +171,8 @@ def plot_head_outputs(
 
 
 def _value_vectors(model: "transformer_lens.HookedTransformer", head: int) -> Array | None:
-    if model.cfg.n_layers > 1 or model.cfg.normalization_type is not None:
-        return None
+    if count_form_applies(model, ignore_hooks=True) is not None:
+        return None  # they differ from place to place
     attention = model.blocks[0].attn
     values = model.W_E[list(COUNTED)] @ attention.W_V[head] + attention.b_V[head]
     return np.asarray(values.detach().double().numpy())

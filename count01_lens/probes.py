@@ -31,7 +31,8 @@ class LinearSVM:
     Args:
         C: weight of the hinge losses.
         loss: "squared_hinge" or "hinge".
-        average: take the mean of the losses over samples, as appendix C prints it, not the sum.
+        average: take the mean of the losses over samples, as in appendix C, not the sum. (What it
+            prints has no ½ before ‖w‖²: half its C gives the same separator here.)
         penalise_bias: let b count as a weight, as `LinearSVC` does.
         tol: how small the gradient has to be, relative to its size at w = 0, b = 0 (for the plain
             hinge: the duality gap relative to the objective).

@@ -74,7 +74,7 @@ class Progress:
 
 
 def track(items: Iterable[Item], total: int, label: str, show: bool | None) -> Iterator[Item]:
-    """Yield items behind a progress bar; `show` is as for `Progress`."""
+    """Yield items behind a progress bar, in a terminal or notebook, unless `show` is False."""
     if show is False or not (sys.stderr.isatty() or in_notebook()):
         yield from items
         return

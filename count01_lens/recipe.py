@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 
+from count01_lens.dataset import Splits
 from count01_lens.model import ModelConfig
 from count01_lens.validation import check_choice, check_int, check_number, check_seed
 
@@ -105,3 +106,8 @@ def _without(config: TrainConfig, names: set[str]) -> dict[str, Any]:
     model = values.pop("model")
     model.pop("init")
     return {name: value for name, value in (values | model).items() if name not in names}
+
+
+def steps_per_epoch(config: TrainConfig, splits: Splits) -> int:
+    """Number of batches in the training split, the last of which may be smaller."""
+    return -(-len(splits.train) // config.batch_size)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from count01_lens.analysis import FAILED, SUCCESSFUL, HeadAnalysis
+from count01_lens.analysis import FAILED, SUCCESSFUL, HeadAnalysis, check_same
 from count01_lens.attention_view import show_attention
 from count01_lens.checkpoints import checkpoint_info, load_checkpoint
 from count01_lens.dataset import Splits, make_splits
-from count01_lens.heads import head_outputs
 from count01_lens.report_figures import (
     csv_link,
     groups_part,
@@ -41,7 +40,7 @@ from count01_lens.report_page import (
     unfolding,
 )
 from count01_lens.share_view import show_shares
-from count01_lens.storage import write_atomically
+from count01_lens.storage import check_file_to_write, write_atomically
 from count01_lens.versions import library_versions
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def write_report(
     analysis: HeadAnalysis, path: Path, *, checkpoint: str | PathLike[str] | None = None
 ) -> Path:
     """Write the report of an analysis; `HeadAnalysis.report` describes it."""
-    check_report_path(path)
+    check_file_to_write(path)
     info = None if checkpoint is None else checkpoint_info(checkpoint)
     model = analysis.model
     if model is None and checkpoint is not None:
@@ -62,16 +61,6 @@ def write_report(
     report = _Report(analysis, model, analysis.splits or make_splits(), info)
     write_atomically(path, report.page().encode())
     return path
-
-
-def check_report_path(path: Path) -> None:
-    """Raise unless a file can be written there, before anything takes long."""
-    if path.is_dir():
-        raise ValueError(f"{path}: expected a file to write, got a directory")
-    if not path.parent.is_dir():
-        raise ValueError(
-            f"{path}: expected a file in a directory that exists, got {path.parent}; create it"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +80,7 @@ class _Report:
 
     def __post_init__(self) -> None:
         if self.model is not None:
-            _check_same(self.analysis, self.model, self.splits)
+            check_same(self.analysis, self.model, self.splits)
 
     def page(self) -> str:
         """Write the whole report."""
@@ -149,12 +138,22 @@ class _Report:
                     "A head is successful where a linear separator of its output is right on "
                     f"at least {percent(SUCCESSFUL, 0)} of the test sentences (s-acc), and "
                     f"failed at {percent(FAILED, 0)} or less, which is close to a coin flip. "
-                    "An s-acc of exactly 0.98 nearly always means: all but the ties."
+                    f"{self._all_but_ties()}"
                 ),
                 table(["head", "category", *columns], rows, "Metrics of each head alone"),
                 paragraph(csv_link("heads.csv", known), "downloads"),
                 unfolding("What the columns mean", bullets(_MEANINGS)),
             ],
+        )
+
+    def _all_but_ties(self) -> str:
+        """A common kind of head, and how to recognise it in the table."""
+        if self.model is None:  # and so the data set, too, may be another
+            return ""
+        ties = self.splits.test.ties
+        return (
+            f"Right on all but the ties, {int(ties.sum())} of {len(ties)} sentences, would be an "
+            f"s-acc of {1 - float(ties.double().mean()):.4f}."
         )
 
     def readouts(self) -> Part | None:
@@ -231,25 +230,6 @@ def sentence_part(model: "transformer_lens.HookedTransformer") -> Part:
         [paragraph(text, "small")],
         sections=[section for view in views for section in view.sections],
     )
-
-
-def _check_same(
-    analysis: HeadAnalysis, model: "transformer_lens.HookedTransformer", splits: Splits
-) -> None:
-    """Raise if figures would show another model, or other data, than the numbers beside them."""
-    labels = splits.test.labels.numpy()
-    known = analysis.data.test_outputs
-    if not np.array_equal(labels, analysis.data.test_labels):
-        raise ValueError(
-            "splits: expected the data set of the analysis, got another; assign it to "
-            "analysis.splits, or analyse the model again"
-        )
-    outputs = head_outputs(model, splits.test).double().numpy()
-    if outputs.shape != known.shape or not np.allclose(outputs, known, rtol=1e-4, atol=1e-5):
-        raise ValueError(
-            "model: expected the one that was analysed, got one whose heads give other outputs; "
-            "it was changed since, or it is another: analyse it again"
-        )
 
 
 def _category(name: str) -> Html:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,11 @@ from count01_lens.storage import (
 Arrays = dict[str, npt.NDArray[Any]]
 # What columns of tables can be; nothing else of a file is looked up by its name.
 _NUMBERS = re.compile("bool|u?int(8|16|32|64)|float(16|32|64)")
+if TYPE_CHECKING:
+    Column = pd.Series[Any]
+else:  # only pandas 3 knows what a Series[...] is
+    Column = pd.Series
+
 _WORDS = ("object", "str", "string")
 
 
@@ -236,19 +241,17 @@ def _check_table(table: pd.DataFrame, where: str) -> None:
         raise TypeError(f"{where}: expected columns with different names, got {table.columns}")
 
 
-def _dtype(column: "pd.Series[Any]") -> str:
+def _dtype(column: Column) -> str:
     """The name of a column's dtype; arrays are written in the machine's byte order."""
     native = isinstance(column.dtype, np.dtype) and column.dtype.newbyteorder("=")
     return str(native or column.dtype)
 
 
-def _values(column: "pd.Series[Any]") -> Any:
+def _values(column: Column) -> Any:
     """Numbers as an array, words as a list with None where one is missing."""
     if isinstance(column.dtype, np.dtype) and column.dtype != object:
         return column.to_numpy()
     missing = column.isna()
-    if str(column.dtype) in ("object", "str", "string") and all(
-        isinstance(word, str) for word in column[~missing]
-    ):
+    if str(column.dtype) in _WORDS and all(isinstance(word, str) for word in column[~missing]):
         return [None if absent else word for word, absent in zip(column, missing, strict=True)]
     return column.array  # which has no form: the message names the column

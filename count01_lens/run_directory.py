@@ -25,7 +25,7 @@ from torch import Tensor
 
 from count01_lens.dataset import Splits
 from count01_lens.model import raw_shapes
-from count01_lens.recipe import TrainConfig
+from count01_lens.recipe import TrainConfig, steps_per_epoch
 from count01_lens.stack import AdamW, Rows
 from count01_lens.storage import (
     LARGEST_JSON,
@@ -87,7 +87,7 @@ class RunIdentity:
 
     def recorded(self, epoch: int) -> list[tuple[int, int]]:
         """Epoch and step of each line of history, up to the end of an epoch."""
-        per_epoch = -(-len(self.splits.train) // self.configs[0].batch_size)
+        per_epoch = steps_per_epoch(self.configs[0], self.splits)
         ends = range(0, epoch * per_epoch + 1, per_epoch)
         steps = {*ends, *(step for step in self.snapshot_steps if step < ends[-1])}
         return [(step // per_epoch, step) for step in sorted(steps)]

@@ -37,6 +37,16 @@ class AlreadyInUseError(RuntimeError):
     """Another process is writing the same directory."""
 
 
+def check_file_to_write(path: Path) -> None:
+    """Raise unless a file can be written there, before anything takes long."""
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a file to write, got a directory")
+    if not path.parent.is_dir():
+        raise ValueError(
+            f"{path}: expected a file in a directory that exists, got {path.parent}; create it"
+        )
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a crash leaves the old content or the new one, and nothing between.
 

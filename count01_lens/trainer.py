@@ -17,7 +17,7 @@ from count01_lens.decisions import eos_margin, four_margin, says_answer
 from count01_lens.language import Token
 from count01_lens.model import initial_raw, transformer_lens_parameters
 from count01_lens.progress import Progress
-from count01_lens.recipe import TrainConfig
+from count01_lens.recipe import TrainConfig, steps_per_epoch
 from count01_lens.run_directory import Store, TrainState
 from count01_lens.stack import AdamW, Rows, count_form_of, from_rows, to_rows
 from count01_lens.threads import one_thread
@@ -42,11 +42,6 @@ def next_token_loss(
     answer = -F.log_softmax(logits_at_equals, dim=-1).gather(-1, right).squeeze(-1)
     eos = -F.log_softmax(logits_at_answer, dim=-1)[..., Token.EOS]
     return answer.mean(dim=-1) + eos_weight * eos.mean(dim=-1)
-
-
-def steps_per_epoch(config: TrainConfig, splits: Splits) -> int:
-    """Number of batches in the training split, the last of which may be smaller."""
-    return -(-len(splits.train) // config.batch_size)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from count01_lens.closed_form import CountForm
 from count01_lens.dataset import Splits, make_splits
 from count01_lens.model import hooked_transformer
 from count01_lens.progress import Progress
-from count01_lens.recipe import TrainConfig, check_stackable
+from count01_lens.recipe import TrainConfig, check_stackable, steps_per_epoch
 from count01_lens.run_directory import MemoryStore, RunDirectory, RunIdentity, Store
 from count01_lens.stack import Rows, count_form_of, raw_of
-from count01_lens.trainer import Trainer, steps_per_epoch
+from count01_lens.trainer import Trainer
 from count01_lens.validation import check_int, check_ints
 
 if TYPE_CHECKING:

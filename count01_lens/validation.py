@@ -3,7 +3,7 @@
 Numbers come back as plain Python ones: NumPy's are welcome as input, but JSON has none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def check_number(name: str, value: Any, *, above: float | None = None) -> float:
     return float(value)
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raise unless a value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         expected = " or ".join(repr(choice) for choice in choices)

@@ -156,8 +156,8 @@ def verify(
         >>> found.n_sentences, found.n_errors
         (68921, 7)
     """
-    check_int("up_to", up_to, at_least=0)
-    check_int("keep", keep, at_least=0)
+    up_to = check_int("up_to", up_to, at_least=0)
+    keep = check_int("keep", keep, at_least=0)
     if up_to > LARGEST_SIZE:
         raise ValueError(f"up_to: expected at most {LARGEST_SIZE}, got {up_to}")
     check_dtype(dtype)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as ipw
 
 from count01_lens import patch_views
-from count01_lens.analysis import HeadAnalysis
+from count01_lens.analysis import CATEGORIES, HeadAnalysis
 from count01_lens.attention_view import AttentionView, compare_attention
 from count01_lens.dataset import Splits
-from count01_lens.patching import CATEGORIES, PatchSession
+from count01_lens.patching import PatchSession
 
 if TYPE_CHECKING:
     import transformer_lens
@@ -62,10 +62,10 @@ class AttentionPatcher(ipw.VBox):  # type: ignore[misc]
 
     def show_attention(self) -> AttentionView:
         """Show the attention of the sentence before and after, with circuitsvis."""
-        ratios, sentence = self.session.ratios, self.session.chosen.sentence
+        ratios = self.session.ratios
         return compare_attention(
             self.session.model,
-            sentence,
+            self.session.sentence,
             w01=ratios.w01,
             w02=ratios.w02,
             heads=self.session.heads,

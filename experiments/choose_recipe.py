@@ -30,7 +30,7 @@ def measure(seeds: Sequence[int], epochs: int, progress: bool = True) -> pd.Data
                 TrainConfig(epochs=epochs, batch_size=batch_size, decay=decay, learning_rate=rate)
                 for rate in LEARNING_RATES
             ]
-            # Only the learning rate may differ within a stack.
+            # What is here may differ within a stack; batch size and decay may not.
             result = train(configs, seeds=seeds, snapshot_epochs=[], progress=progress)
             last = result.history[result.history["epoch"] == epochs].sort_values("model")
             columns = {name: [getattr(c, name) for c in result.configs] for name in RECIPE}

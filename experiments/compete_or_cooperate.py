@@ -10,7 +10,7 @@ import count01_lens as cl
 from count01_lens.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from count01_lens.groups import METRICS
 from count01_lens.jobs import Job
-from count01_lens.verdict import judge
+from count01_lens.verdict import AGAINST, INTERACTION, judge
 from experiments import groups_of_heads
 from experiments.runs import MAIN, close_looks
 from experiments.suite import Load, Measured, Shown, Size, main, spread
@@ -84,9 +84,9 @@ def _row(name: str, matrices: dict[str, Any], trained: bool) -> dict[str, Any]:
     for metric, matrix in matrices.items():
         off_diagonal = matrix[~np.eye(len(matrix), dtype=bool)]
         row[f"{metric}_interaction"] = float(off_diagonal.mean())
-        row[f"{metric}_cooperating_pairs"] = float((off_diagonal > 0.01).mean())
-        row[f"{metric}_redundant_pairs"] = float((off_diagonal < -0.01).mean())
-        row[f"{metric}_negative_shapley"] = int((np.diag(matrix) < -0.02).sum())
+        row[f"{metric}_cooperating_pairs"] = float((off_diagonal >= INTERACTION).mean())
+        row[f"{metric}_redundant_pairs"] = float((off_diagonal <= -INTERACTION).mean())
+        row[f"{metric}_negative_shapley"] = int((np.diag(matrix) <= AGAINST).sum())
     row["words_answer"], row["words_eos"] = verdict["answer"].word, verdict["end"].word
     return row
 

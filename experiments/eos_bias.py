@@ -9,7 +9,7 @@ import pandas as pd
 import count01_lens as cl
 from count01_lens.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from count01_lens.jobs import Job
-from experiments.runs import MAIN, last_heads, run_job, share
+from experiments.runs import last_heads, recipe_of, run_job, share
 from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "E2", "Why heads are biased"
@@ -26,12 +26,14 @@ AXIS = "weight of the '[EOS]' loss"
 
 def jobs(size: Size) -> list[Job]:
     """The same seeds with different weights of the '[EOS]' loss, trained as one stack."""
-    epochs = EPOCHS[size]
-    recipes = [cl.TrainConfig(eos_weight=weight, epochs=epochs) for weight in WEIGHTS[size]]
     seeds = list(SEEDS[size])
     half = max(1, len(seeds) // 2)
     parts = [seeds] if size == "quick" else [seeds[:half], seeds[half:]]
-    return [run_job(recipes, part, [epochs]) for part in parts]
+    return [run_job(_recipes(size), part, [EPOCHS[size]]) for part in parts]
+
+
+def _recipes(size: Size) -> list[cl.TrainConfig]:
+    return [cl.TrainConfig(eos_weight=weight, epochs=EPOCHS[size]) for weight in WEIGHTS[size]]
 
 
 def measure(load: Load, size: Size) -> Measured:
@@ -73,16 +75,14 @@ def measure(load: Load, size: Size) -> Measured:
             "at_half_without": spread(without["at_half"]),
         },
         shows=f"Trained with the '[EOS]' loss {100 * with_loss['biased'].mean():.0f} % of heads "
-        "are "
-        ""
-        f"biased (one answer on 95 % of sentences), without it "
+        f"are biased (one answer on 95 % of sentences), without it "
         f"{100 * without['biased'].mean():.0f} %; "
         f"single heads answer {100 * with_loss['l_acc'].mean():.0f} % right with it and "
         f"{100 * without['l_acc'].mean():.0f} % without, at the same seeds.",
         tables={"runs": runs, "heads": heads},
         figures={"eos_bias": _figure(heads, runs)},
         seeds=list(SEEDS[size]),
-        recipe=MAIN.to_dict(),
+        recipe=recipe_of(_recipes(size)),
     )
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 
 from count01_lens.figures import END, FIVE, FOUR, NotebookFigure
-from count01_lens.groups import METRICS
+from count01_lens.groups import METRICS, subset_sizes
 from count01_lens.jobs import Job
-from count01_lens.metrics import subset_sizes
 from experiments.runs import MAIN, close_looks, main_jobs
 from experiments.suite import Load, Measured, Shown, Size, main, spread
 

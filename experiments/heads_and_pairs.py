@@ -27,10 +27,8 @@ from experiments.suite import Load, Measured, Shown, Size, main, spread
 ROW, TITLE = "F3", "Single heads and pairs under three metrics"
 PAPER = (
     "s-acc: about half the heads successful, about 40 % failed, few mixed. l-acc: all but one "
-    "single "
-    ""
-    "head at 50 %, only two pairs above 80 %. ROC AUC in between. Pairs rarely beat their better "
-    "head"
+    "single head at 50 %, only two pairs above 80 %. ROC AUC in between. Pairs rarely beat their "
+    "better head"
 )
 GAIN = 0.01
 # The same claims under other recipes: is it the recipe that decides?

@@ -1,6 +1,7 @@
 """Minimal heads by learning: d0 = 1, no layer norm, alone and jointly (table T1)."""
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from count01_lens.jobs import Job
 from count01_lens.metrics import separation_accuracy
 from experiments.claims import T1_ROWS
 from experiments.readings import summary, under_each_reading
-from experiments.runs import MAIN, VERSION, share, training_seconds
+from experiments.runs import VERSION, recipe_of, share, training_seconds
 from experiments.suite import Load, Measured, Shown, Size, main
 
 ROW, TITLE = "T1", "Minimal heads by learning"
@@ -71,6 +72,10 @@ def _recipe(d_embed: int, n_heads: int, epochs: int) -> cl.TrainConfig:
     return cl.TrainConfig(model=shape, epochs=epochs)
 
 
+def _seeds(configuration: Mapping[str, Any]) -> range:
+    return range(configuration["first"], configuration["first"] + configuration["models"])
+
+
 def measure(load: Load, size: Size) -> Measured:
     """Fill the table in, and set it beside the paper's."""
     all_jobs, rows, readings = jobs(size), [], []
@@ -106,7 +111,7 @@ def measure(load: Load, size: Size) -> Measured:
     alone = table[table["heads_each"] == 1].set_index("d_embed")["successful"]
     jointly = table[table["heads_each"] == 64].set_index("d_embed")["successful"]
     numbers |= {
-        "larger_d_helps": _rank_correlation(alone),
+        "larger_d_helps": _rank_correlation(alone.to_dict()),
         "joint_worse_d2": float(alone[2] - jointly[2]),
         "joint_worse_d1": float(alone[1] - jointly[1]),
         "trainings": int(table["trainings"].sum()),
@@ -125,15 +130,16 @@ def measure(load: Load, size: Size) -> Measured:
         f"{100 * alone[2]:.1f} % alone and {100 * jointly[2]:.1f} % of 64 trained jointly.",
         tables={"minimal_heads": table, "readings": by_reading},
         figures={"minimal_heads": _figure(table)},
-        recipe=MAIN.to_dict(),
+        seeds=[seed for job in all_jobs for seed in _seeds(job.configuration)],
+        recipe=recipe_of([_recipe(d, heads, EPOCHS[size]) for d, _, heads, _, _ in T1_ROWS]),
     )
 
 
-def _rank_correlation(shares: "pd.Series[float]") -> float | None:
+def _rank_correlation(shares: Mapping[Any, float]) -> float | None:
     """Of the shares with the sizes they belong to; there is none where all are equal."""
-    if shares.nunique() == 1:
+    if len(set(shares.values())) == 1:
         return None
-    return float(spearmanr(shares.index, shares).statistic)
+    return float(spearmanr(list(shares), list(shares.values())).statistic)
 
 
 def _with_interval(value: float, n: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 import count01_lens as cl
 from count01_lens.figures import NotebookFigure
 from count01_lens.jobs import Job
-from experiments.runs import MAIN, VERSION, share, training_seconds
+from experiments.runs import VERSION, recipe_of, share, training_seconds
 from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "F2", "Accuracy by number of heads and embedding size"
@@ -50,11 +50,16 @@ def _recipe(n_heads: int, d_embed: int, epochs: int) -> cl.TrainConfig:
     return cl.TrainConfig(model=model, epochs=epochs)
 
 
+def _shape(job: Job) -> dict[str, int]:
+    return {name: job.configuration[name] for name in ("n_heads", "d_embed", "epochs")}
+
+
 def measure(load: Load, size: Size) -> Measured:
     """Put the cells together."""
     tables = []
     for job in jobs(size):
-        shape = {name: job.configuration[name] for name in ("n_heads", "d_embed")}
+        shape = _shape(job)
+        del shape["epochs"]
         tables.append(load(job)["last"].assign(**shape))
     runs = pd.concat(tables, ignore_index=True)
     cells = runs.groupby(["n_heads", "d_embed"])["test_accuracy"]
@@ -74,7 +79,7 @@ def measure(load: Load, size: Size) -> Measured:
         tables={"sizes": table, "runs": runs},
         figures={"sizes": _figure(table)},
         seeds=sorted(runs["seed"].unique().tolist()),
-        recipe=MAIN.to_dict(),
+        recipe=recipe_of([_recipe(**_shape(job)) for job in jobs(size)]),
     )
 
 

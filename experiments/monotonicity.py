@@ -24,7 +24,7 @@ def measure(load: Load, size: Size) -> Measured:
     """Compare every group with every group one head larger: all 524,272 nested pairs."""
     rows = []
     for seed, look in close_looks(jobs(size), load).items():
-        s_acc = np.concatenate([[np.nan], look["values"][:, METRICS.index("s_acc")]])
+        s_acc = np.concatenate([[np.nan], look["values"][:, list(METRICS).index("s_acc")]])
         masks = np.arange(1, len(s_acc))
         changes = []
         for head in range(int(np.log2(len(s_acc)))):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from count01_lens.checkpoints import MANIFEST, load_checkpoint
-from count01_lens.report import check_report_path, sentence_part
+from count01_lens.report import sentence_part
 from count01_lens.report_page import (
     Html,
     Part,
@@ -39,7 +39,7 @@ from count01_lens.report_page import (
     tiles,
     unfolding,
 )
-from count01_lens.storage import write_atomically
+from count01_lens.storage import check_file_to_write, write_atomically
 from experiments.saved_results import CLAIMS_FILE, ROWS, VERDICTS, Results, read_results, row_file
 
 TITLE = "Do attention heads compete or cooperate during counting? A reproduction"
@@ -63,7 +63,7 @@ def write_report(results: Path, path: Path, *, claims_file: Path = CLAIMS_FILE) 
         path: of the HTML file.
         claims_file: the rules that verdicts must have been given by.
     """
-    check_report_path(path)
+    check_file_to_write(path)
     known = read_results(results, claims_file)
     parts = [_answer_part(known), _claims_part(known), _rows_part(known)]
     if (results / "model" / MANIFEST).exists():

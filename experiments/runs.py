@@ -17,13 +17,13 @@ from count01_lens.groups import METRICS, all_groups, shapley_interactions
 from count01_lens.heads import head_data
 from count01_lens.jobs import Job
 from count01_lens.model import hooked_transformer
+from count01_lens.recipe import steps_per_epoch
 from count01_lens.stack import raw_of
 from count01_lens.sweeps import RATIOS
-from count01_lens.trainer import steps_per_epoch
 from experiments.readings import under_each_reading
 from experiments.suite import Size
 
-VERSION = "2"
+VERSION = "3"
 MAIN = cl.TrainConfig()
 EARLY_STEPS = [0, 1, 2, 3, 5, 8, 12, 16, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100]
 
@@ -67,6 +67,18 @@ def run_job(
     models = len(recipes) * len(list(seeds))
     cost = training_seconds(models, recipes[0]) + models * len(configuration["head_epochs"]) / 10
     return Job("train", train_and_measure, configuration, VERSION, cost + 50 * len(closely))
+
+
+def recipe_of(recipes: Sequence[cl.TrainConfig]) -> dict[str, Any]:
+    """Write recipes as one, with a list of values wherever they differ."""
+
+    def merged(values: list[Any]) -> Any:
+        if isinstance(values[0], dict):
+            return {name: merged([value[name] for value in values]) for name in values[0]}
+        distinct = sorted(set(values))
+        return distinct[0] if len(distinct) == 1 else distinct
+
+    return dict(merged([recipe.to_dict() for recipe in recipes]))
 
 
 def training_seconds(models: int, recipe: cl.TrainConfig) -> float:

@@ -1,7 +1,6 @@
 """The skip connection: train with it, remove its share, measure."""
 
 import sys
-from dataclasses import replace
 
 import pandas as pd
 import torch
@@ -15,14 +14,17 @@ from experiments.suite import Load, Measured, Size, main, spread
 
 ROW, TITLE = "S1", "The skip connection"
 PAPER = "Its effect is negligible"
-RECIPE = cl.TrainConfig(model=cl.ModelConfig(output="residual"))
+EPOCHS = {"quick": 50, "full": 100}
+SEEDS = {"quick": [range(500, 501)], "full": [range(500, 505), range(505, 510)]}
 
 
 def jobs(size: Size) -> list[Job]:
     """Models with a projection, a skip connection and an unembedding."""
-    if size == "quick":
-        return [run_job([replace(RECIPE, epochs=50)], [500], [50])]
-    return [run_job([RECIPE], seeds, [100]) for seeds in (range(500, 505), range(505, 510))]
+    return [run_job([_recipe(size)], seeds, [EPOCHS[size]]) for seeds in SEEDS[size]]
+
+
+def _recipe(size: Size) -> cl.TrainConfig:
+    return cl.TrainConfig(model=cl.ModelConfig(output="residual"), epochs=EPOCHS[size])
 
 
 def measure(load: Load, size: Size) -> Measured:
@@ -62,7 +64,7 @@ def measure(load: Load, size: Size) -> Measured:
         f"{table['eos_without'].mean():.4f} (means over {len(table)} seeds).",
         tables={"skip": table},
         seeds=table["seed"].astype(int).tolist(),
-        recipe=RECIPE.to_dict(),
+        recipe=_recipe(size).to_dict(),
     )
 
 

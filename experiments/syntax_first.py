@@ -27,14 +27,13 @@ def measure(load: Load, size: Size) -> Measured:
     rows = []
     for seed, run in history.groupby("seed"):
         answers = run[run["test_says_answer"] >= 0.99]
-        first = answers.iloc[0]
         counts = run[run["test_accuracy"] >= 0.9]
         rows.append(
             {
                 "seed": seed,
-                "step": int(first["step"]),
-                "accuracy": float(first["test_accuracy"]),
-                "step_of_counting": int(counts.iloc[0]["step"]) if len(counts) else -1,
+                "step": _first(answers, "step"),
+                "accuracy": _first(answers, "test_accuracy"),
+                "step_of_counting": _first(counts, "step"),
             }
         )
     table = pd.DataFrame(rows)
@@ -48,15 +47,18 @@ def measure(load: Load, size: Size) -> Measured:
             "first_step_of_counting": spread(table["step_of_counting"]),
         },
         shows=f"Nearly all answers are '4' or '5' from step {table['step'].mean():.0f} on (mean "
-        "over "
-        ""
-        f"{len(table)} seeds), at {100 * table['accuracy'].mean():.0f} % accuracy; 90 % accuracy "
-        f"comes at step {table['step_of_counting'].mean():.0f}.",
+        f"over {len(table)} seeds), at {100 * table['accuracy'].mean():.0f} % accuracy; 90 % "
+        f"accuracy comes at step {table['step_of_counting'].mean():.0f}.",
         tables={"first_steps": table, "early_history": early},
         figures={"syntax_first": _figure(early)},
         seeds=table["seed"].tolist(),
         recipe=MAIN.to_dict(),
     )
+
+
+def _first(rows: pd.DataFrame, column: str) -> float:
+    """NaN where it never came to that."""
+    return float(rows.iloc[0][column]) if len(rows) else float("nan")
 
 
 def _figure(early: pd.DataFrame) -> Shown:

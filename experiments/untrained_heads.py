@@ -23,7 +23,7 @@ READ_MODELS = {"quick": 1, "full": 2}  # per job: models whose heads are read in
 
 
 def jobs(size: Size) -> list[Job]:
-    """Models of 16 heads, a few hundred per job."""
+    """Models of 16 heads, at most PER_JOB of them together."""
     n_models = HEADS[size] // 16
     starts = range(0, n_models, PER_JOB)
     return [

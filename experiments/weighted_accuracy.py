@@ -41,9 +41,9 @@ def measure(load: Load, size: Size) -> Measured:
             "checkpoints": len(table),
             "runs": table["seed"].nunique(),
         },
-        shows=f"Pearson {pearson:.2f} over {len(table)} checkpoints of {table['seed'].nunique()} "
-        f"runs; {early:.2f} over epochs 10-50; within single runs "
-        f"{', '.join(f'{value:.2f}' for value in within.values())}.",
+        shows=f"Pearson {_written(pearson)} over {len(table)} checkpoints of "
+        f"{table['seed'].nunique()} runs; {_written(early)} over epochs 10-50; within single runs "
+        f"{', '.join(map(_written, within.values()))}.",
         tables={"checkpoints": table},
         figures={"weighted": _figure(table)},
         seeds=sorted(table["seed"].unique().tolist()),
@@ -55,6 +55,10 @@ def _pearson(table: pd.DataFrame) -> float | None:
     if len(table) < 3 or table["accuracy"].nunique() < 2:
         return None
     return float(np.corrcoef(table["weighted_s_acc"], table["accuracy"])[0, 1])
+
+
+def _written(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f}"
 
 
 def _figure(table: pd.DataFrame) -> Shown:

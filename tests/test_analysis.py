@@ -93,6 +93,8 @@ def test_the_minimal_model_has_one_head():
     assert "no other to compete or cooperate with" in analysis.answer
     assert analysis.groups()["mask"].tolist() == [1]
     assert analysis.pairs["s_acc"].shape == (1, 1)
+    with pytest.raises(ValueError, match="verdict: expected at least two heads, got one"):
+        _ = analysis.verdict
 
 
 def test_thresholds_of_the_words():
@@ -122,8 +124,14 @@ def test_shapley_and_interactions():
     sampled = analysis.sampled_shapley("l_acc", n_permutations=200, seed=3)
     error = np.abs(sampled.values - analysis.shapley("l_acc"))
     assert (error <= 5 * sampled.standard_errors + 1e-12).all()
-    with pytest.raises(ValueError, match="metric: expected 'l_acc' or"):
-        analysis.shapley("accuracy")
+    for metric in ("l_acc", "s_acc"):
+        means, errors = analysis.sampled_interactions(metric, n_samples=60, seed=3)
+        error = np.abs(means - analysis.interactions(metric))[np.triu_indices(4, 1)]
+        assert (error <= 5 * errors[np.triu_indices(4, 1)] + 2 / 1500).all()
+        assert not np.array_equal(means, analysis.sampled_interactions(metric, n_samples=60)[0])
+    for method in (analysis.shapley, analysis.sampled_shapley, analysis.sampled_interactions):
+        with pytest.raises(ValueError, match="metric: expected 'l_acc' or"):
+            method("accuracy")
 
 
 def test_it_shows_itself():

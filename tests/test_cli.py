@@ -11,7 +11,8 @@ import pytest
 
 from count01_lens.checkpoints import checkpoint_info, load_checkpoint, save_checkpoint
 from count01_lens.handcrafted import cooperative_model, minimal_model
-from count01_lens.seeds import parse_seeds
+from count01_lens.model import ModelConfig, build_model
+from count01_lens.numbers_in_text import parse_numbers
 
 PROGRAM = Path(sys.executable).parent / "count01-lens"
 SMALL = ["--heads", "2", "--d-embed", "4", "--epochs", "2", "--batch-size", "700"]
@@ -105,13 +106,13 @@ def test_help_and_import_load_nothing_heavy():
     [("3", [3]), ("0-3", [0, 1, 2, 3]), ("1, 5,7", [1, 5, 7]), ("0-1,8", [0, 1, 8])],
 )
 def test_seeds(text, seeds):
-    assert parse_seeds(text) == seeds
+    assert parse_numbers(text, "seeds") == seeds
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-1", "1..3", "0-99999999999", "1,,2"])
 def test_bad_seeds(text):
     with pytest.raises(ValueError, match="seeds: expected"):
-        parse_seeds(text)
+        parse_numbers(text, "seeds")
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
@@ -198,6 +199,18 @@ def test_view_refuses_what_cannot_be_shown(tmp_path, arguments, message):
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "page.html").exists()
+
+
+def test_what_cannot_be_is_refused_before_any_work(tmp_path):
+    many = build_model(ModelConfig(d_embed=20, n_heads=20))
+    save_checkpoint(many, tmp_path / "model")
+    done = run("view", tmp_path / "model", "01=", "-o", tmp_path / "missing" / "page.html")
+    assert done.returncode == 2
+    assert "expected a file in a directory that exists" in done.stderr
+    done = run("analyze", tmp_path / "model", "--groups", "all")
+    assert done.returncode == 2
+    assert "20 heads have 2^20 - 1 groups: expected at most 18 heads" in done.stderr
+    assert done.stdout == ""
 
 
 def test_sweep_writes_figures_and_their_data(tmp_path):

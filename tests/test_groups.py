@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
 
+from count01_lens import groups
 from count01_lens.dataset import make_splits
 from count01_lens.groups import (
     METRICS,
@@ -15,6 +16,7 @@ from count01_lens.groups import (
     as_rows,
     sampled_interactions,
     sampled_shapley,
+    separation_of_all,
     shapley_interactions,
     shapley_values,
 )
@@ -25,12 +27,17 @@ from count01_lens.metrics import (
     learned_accuracy,
     roc_auc,
     separation_accuracy,
+    separation_fits,
 )
 from count01_lens.model import ModelConfig, build_model
 
 SPLITS = make_splits()
 DATA = head_data(build_model(ModelConfig(d_embed=12, n_heads=6), seed=2), SPLITS)
-GROUPS = all_groups(DATA)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return all_groups(DATA)
 
 
 def by_orders(values, n):
@@ -59,8 +66,8 @@ def interactions_by_definition(values, n):
     return result
 
 
-def test_every_group_is_there_with_its_own_metrics():
-    table = GROUPS.table
+def test_every_group_is_there_with_its_own_metrics(found):
+    table = found.table
     assert list(table.columns) == ["mask", "size", "l_acc", "roc_auc", "s_acc", "eos_l_acc"]
     assert table["mask"].tolist() == list(range(1, 64))
     masks = as_rows(table["mask"].to_numpy(), 6)
@@ -69,10 +76,40 @@ def test_every_group_is_there_with_its_own_metrics():
     np.testing.assert_allclose(table["roc_auc"], roc_auc(DATA, masks))
     np.testing.assert_allclose(table["eos_l_acc"], end_accuracy(DATA, masks))
     np.testing.assert_allclose(table["s_acc"], separation_accuracy(DATA, masks), atol=2 / 1500)
-    assert GROUPS.worst_gradient <= 1e-10
+    assert found.worst_gradient <= 1e-10
 
 
-def test_random_groups_refitted_by_scikit_learn():
+def test_a_fit_starts_from_the_best_group_with_one_head_less(monkeypatch):
+    data = head_data(build_model(ModelConfig(d_embed=8, n_heads=4), seed=2), SPLITS)
+    known = {(): (np.inf, np.zeros(9))}
+
+    def noted(data, rows, *, start):
+        fits = separation_fits(data, rows, start=start)
+        for row, begun, weights, objective in zip(
+            rows, start, fits.weights, fits.objectives, strict=True
+        ):
+            heads = tuple(np.flatnonzero(row))
+            smaller = [known[tuple(h for h in heads if h != left)] for left in heads]
+            np.testing.assert_array_equal(begun, min(smaller, key=lambda pair: pair[0])[1])
+            known[heads] = objective, weights
+        return fits
+
+    monkeypatch.setattr(groups, "separation_fits", noted)
+    all_groups(data)
+    assert len(known) == 16
+
+
+@pytest.mark.parametrize(("asked", "shown"), [({}, False), ({"progress": None}, None)])
+def test_progress_is_shown_only_if_asked_for(monkeypatch, asked, shown):
+    seen = []
+    monkeypatch.setattr(groups, "track", lambda items, *rest: seen.append(rest) or items)
+    all_groups(head_data(minimal_model(), SPLITS), **asked)
+    assert seen == [(1, "fitting all groups", shown)]
+    separation_of_all(head_data(minimal_model(), SPLITS), np.ones((1, 1), dtype=bool))
+    assert seen[-1] == (1, "fitting all groups", False)
+
+
+def test_random_groups_refitted_by_scikit_learn(found):
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")
     for mask in np.random.default_rng(seed).choice(63, 6, replace=False) + 1:
@@ -81,7 +118,7 @@ def test_random_groups_refitted_by_scikit_learn():
         test = DATA.test_outputs[:, heads].reshape(1500, -1)
         probe = LinearSVC(C=1000, dual=False, tol=1e-10, max_iter=100_000)
         expected = probe.fit(train, DATA.train_labels).score(test, DATA.test_labels)
-        assert GROUPS.table["s_acc"][mask - 1] == pytest.approx(expected, abs=3 / 1500)
+        assert found.table["s_acc"][mask - 1] == pytest.approx(expected, abs=3 / 1500)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
@@ -121,8 +158,8 @@ def test_axioms_of_the_interactions():
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_efficiency_holds_for_every_metric(metric):
-    values = GROUPS.values(metric)
+def test_efficiency_holds_for_every_metric(found, metric):
+    values = found.values(metric)
     assert shapley_values(values).sum() == pytest.approx(values[-1] - values[0])
 
 
@@ -166,10 +203,69 @@ def test_sampled_interactions_estimate_the_exact_ones():
     assert not np.diag(means).any()
 
 
+def test_errors_of_estimates_are_those_of_a_mean():
+    values, asked = np.random.default_rng(7).standard_normal(8), []
+
+    def value(masks):
+        asked.append(masks)
+        return values[masks @ (1 << np.arange(3))]
+
+    sampled = sampled_shapley(value, 3, empty=values[0], n_permutations=5, seed=4)
+    gains = []
+    for masks in asked:  # heads come one by one
+        steps = np.diff(np.concatenate([[values[0]], values[masks @ (1 << np.arange(3))]]))
+        came = [int(np.flatnonzero(new)[0]) for new in np.diff(masks, axis=0, prepend=False)]
+        gains.append(steps[np.argsort(came)])
+    np.testing.assert_allclose(sampled.values, np.mean(gains, axis=0))
+    expected = np.std(gains, axis=0, ddof=1) / np.sqrt(5)
+    np.testing.assert_allclose(sampled.standard_errors, expected)
+    assert sampled.n_permutations == 5
+
+    asked.clear()
+    means, errors = sampled_interactions(value, 2 + 1, n_samples=4, seed=4)
+    both, with_i, with_j, without = values[asked[0] @ (1 << np.arange(3))].reshape(4, 4)
+    synergy = both - with_i - with_j + without
+    assert means[0, 1] == pytest.approx(synergy.mean())
+    assert errors[0, 1] == errors[1, 0] == pytest.approx(synergy.std(ddof=1) / 2)
+
+
+def test_estimates_follow_from_their_seed_and_have_defaults():
+    values = np.random.default_rng(8).standard_normal(8)
+
+    def value(masks):
+        return values[masks @ (1 << np.arange(3))]
+
+    default = sampled_shapley(value, 3, empty=values[0])
+    same = sampled_shapley(value, 3, empty=values[0], n_permutations=100, seed=0)
+    other = sampled_shapley(value, 3, empty=values[0], n_permutations=100, seed=1)
+    np.testing.assert_array_equal(default.values, same.values)
+    assert default.n_permutations == 100
+    assert not np.array_equal(default.values, other.values)
+    default, same, other = (
+        sampled_interactions(value, 3, **options)[0]
+        for options in ({}, {"n_samples": 50, "seed": 0}, {"n_samples": 50, "seed": 1})
+    )
+    np.testing.assert_array_equal(default, same)
+    assert not np.array_equal(default, other)
+
+
+def test_the_fewest_heads_and_samples():
+    assert sampled_shapley(lambda masks: masks.sum(axis=1), 1, empty=0.0, n_permutations=2).values
+    means, _ = sampled_interactions(lambda masks: masks.all(axis=1) * 1.0, 2, n_samples=2)
+    assert means[0, 1] == 1.0
+    for call, message in [
+        (lambda: sampled_shapley(len, 0, empty=0.0), "n_heads: expected .* at least 1"),
+        (lambda: sampled_interactions(len, 1), "n_heads: expected .* at least 2"),
+        (lambda: sampled_interactions(len, 2, n_samples=1), "n_samples: expected .* at least 2"),
+    ]:
+        with pytest.raises(ValueError, match=f"^{message}"):
+            call()
+
+
 def test_too_many_heads_are_told_what_to_do():
     data = head_data(build_model(ModelConfig(d_embed=64, n_heads=64)), SPLITS)
     with pytest.raises(
-        ValueError, match=r"64 heads .* use sampled_shapley and sampled_interactions"
+        ValueError, match=r"64 heads .* use analysis.sampled_shapley and .sampled_interactions"
     ):
         all_groups(data)
     sampled = sampled_shapley(

@@ -226,7 +226,7 @@ def test_models_that_cannot_be_analysed():
     model.W_E.data[3, 3] = torch.nan
     with pytest.raises(ValueError, match="expected finite weights"):
         head_outputs(model, COUNTS)
-    with pytest.raises(ValueError, match=r"a sentence has 124 tokens, the model reads 64"):
+    with pytest.raises(ValueError, match=r"a sentence has 122 tokens, the model reads 64"):
         head_outputs(two_layers(), [[100, 10, 10]])
 
 
@@ -238,3 +238,15 @@ def test_only_our_hooks_are_taken_away():
         model(SEQUENCES[0][None])
     model(SEQUENCES[0][None])
     assert len(seen) == 2
+
+
+def test_a_sentence_may_be_as_long_as_the_model_reads():
+    model = two_layers()
+    counts = torch.tensor([[20, 21, 0]])
+    fits = 1 + 41 + 2  # '[BOS]', the body, '=' and the answer; '[EOS]' is not read
+    model.cfg.n_ctx = fits
+    assert model_logits(model, counts, "answer").shape == (1, 8)
+    model.cfg.n_ctx = fits - 1
+    assert model_logits(model, counts, "=").shape == (1, 8)
+    with pytest.raises(ValueError, match=r"44 tokens, the model reads 43 \(n_ctx\)"):
+        model_logits(model, counts, "answer")

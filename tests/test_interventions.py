@@ -14,6 +14,7 @@ from count01_lens.closed_form import CountForm, multiplicities
 from count01_lens.compact import MULTIPLICITY, SCORES_HOOK
 from count01_lens.dataset import sequences_of
 from count01_lens.heads import model_logits
+from tests.three_ways import largest_score
 
 MODEL = cl.example_model()
 DOUBLE = cl.example_model().double()
@@ -106,7 +107,7 @@ def test_none_keeps_the_ratio_of_each_head():
 )
 def test_three_ways_agree(w01, w02, others, at):
     ratios = cl.AttentionRatios(w01=w01, w02=w02, heads=(1, 3, 8, 15), others=others, at=at)
-    tolerance = 1e-12 * max(1.0, CountForm.from_models([DOUBLE]).largest_score)
+    tolerance = 1e-12 * max(1.0, largest_score(CountForm.from_models([DOUBLE])))
     patch = dict(w01=w01, w02=w02, heads=[1, 3, 8, 15], others=others, at=at)
     for asked in ("=", "answer"):
         with cl.patch_attention(DOUBLE, **patch), torch.no_grad():
@@ -137,7 +138,7 @@ def test_three_ways_agree_whatever_is_asked(w01, w02, counts, others, model):
     ratios = cl.AttentionRatios(w01=w01, w02=w02, others=others)
     form = CountForm.from_models([model])
     tolerance = (
-        1e-12 * max(1.0, form.largest_score) * max(1.0, float(form.logit_weights.abs().max()))
+        1e-12 * max(1.0, largest_score(form)) * max(1.0, float(form.logit_weights.abs().max()))
     )
     with cl.patch_attention(model, w01=w01, w02=w02, others=others), torch.no_grad():
         sequences = sequence_logits(model, counts)
@@ -152,7 +153,7 @@ def test_three_ways_agree_whatever_is_asked(w01, w02, counts, others, model):
 def test_own_ratios_with_the_others_kept_change_nothing(model):
     table = cl.analyze_heads(model).table
     original = sequence_logits(model, COUNTS)
-    tolerance = 1e-11 * max(1.0, CountForm.from_models([model]).largest_score)
+    tolerance = 1e-11 * max(1.0, largest_score(CountForm.from_models([model])))
     with cl.patch_attention(model, others="keep"):
         torch.testing.assert_close(sequence_logits(model, COUNTS), original, atol=tolerance, rtol=0)
     if model is DOUBLE:  # the same ratios as numbers, head by head
@@ -373,6 +374,15 @@ def test_attention_of_another_sentence():
     )
     with cl.copy_attention(MODEL, clean, heads=[1, 6]), torch.no_grad():
         assert torch.equal(MODEL(tokens), listed)
+    assert hooks_left(MODEL) == 0
+
+
+def test_attention_cannot_be_copied_in_the_compact_form():
+    with (
+        cl.copy_attention(MODEL, "0112="),
+        pytest.raises(ValueError, match="expected whole sentences, got the compact form"),
+    ):
+        cl.compact_logits(MODEL, torch.tensor([[1, 2, 1]]))
     assert hooks_left(MODEL) == 0
 
 

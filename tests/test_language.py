@@ -152,6 +152,8 @@ def test_errors_survive_pickling_as_between_processes():
         (lambda: decode(None), TypeError, "expected token ids"),
         (lambda: right_answer("a", "b"), ValueError, "n0: expected a whole number"),
         (lambda: right_answer(3, -1), ValueError, "n1: expected a whole number"),
+        (lambda: right_answer(3, True), ValueError, "n1: expected a whole number"),
+        (lambda: right_answer(2.0, 3), ValueError, "n0: expected a whole number"),
         (lambda: Sentence("01"), ValueError, "body: expected tokens"),
         (lambda: Sentence((Token.FOUR,)), ValueError, "body: expected tokens"),
         (lambda: Sentence((), None, True), ValueError, "answer: expected"),

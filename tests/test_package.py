@@ -1,6 +1,7 @@
 """What users see of the package as a whole."""
 
 import pkgutil
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -56,3 +57,21 @@ def test_version_is_that_of_the_package():
     from importlib.metadata import version
 
     assert cl.__version__ == version("count01-lens")
+
+
+def test_the_map_of_the_code_has_every_module_and_imports_point_upwards():
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    library = page.split("```text\n")[1].split("experiments/")[0].splitlines()[1:]
+    modules = {path.stem for path in (ROOT / "count01_lens").glob("[a-z]*.py")}
+    line_of = {
+        word: number
+        for number, line in reversed(list(enumerate(library)))
+        for word in re.findall(r"[a-z_0-9]+", line.strip())
+        if word in modules
+    }
+    assert set(line_of) == modules
+    for module, line in line_of.items():
+        text = (ROOT / "count01_lens" / f"{module}.py").read_text()
+        # At the top of the file: what is imported inside a function is there on purpose.
+        for used in re.findall(r"^from count01_lens\.(\w+) import", text, flags=re.MULTILINE):
+            assert line_of[used] <= line, f"{module} imports {used}, which stands below it"

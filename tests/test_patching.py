@@ -139,6 +139,15 @@ def test_bad_input_changes_nothing(session, changes, message):
     assert len(session.table) == 16
 
 
+def test_the_data_set_is_that_of_the_analysis():
+    session = cl.PatchSession(MODEL, analysis=ANALYSIS)
+    assert session.splits is TINY
+    with pytest.raises(ValueError, match="splits: expected the data set of the analysis"):
+        cl.PatchSession(MODEL, cl.make_splits(1), ANALYSIS)
+    with pytest.raises(ValueError, match="model: expected the one that was analysed"):
+        cl.PatchSession(cl.build_model(), TINY, ANALYSIS)
+
+
 def test_models_that_counts_do_not_describe_are_refused():
     model = cl.build_model(seed=0)
     with torch.no_grad():

@@ -68,6 +68,7 @@ def test_all_figures_that_apply_are_drawn():
     many = plots.draw_all(MODEL, ANALYSIS, with_groups=True)
     assert {"pairs_s_acc", "gains", "head_outputs", "logits", "tables_head_3"} <= set(few)
     assert set(many) - set(few) >= {"groups", "shapley", "interactions_eos_l_acc"}
+    assert as_bytes(few["logits"], "svg") == as_bytes(plots.plot_logits(MODEL, TINY), "svg")
     deep = two_layers(None)
     assert "attention_ratios" not in plots.draw_all(
         deep, analyze_heads(deep, TINY), with_groups=False
@@ -122,6 +123,14 @@ def test_the_separator_lies_between_the_classes_for_any_head_size(d_head):
     )
     if d_head <= 2:
         assert right / 80 == pytest.approx(analysis.table["s_acc"][0], abs=0.02)
+
+
+def test_value_vectors_are_shown_only_where_they_are_the_same_everywhere():
+    placed = build_model(ModelConfig(d_embed=8, n_heads=4), seed=1)
+    assert plots._value_vectors(placed, 2).shape == (3, 2)
+    placed.pos_embed.W_pos.data[3] = 1.0
+    assert plots._value_vectors(placed, 2) is None
+    assert plots._value_vectors(two_layers(None), 2) is None
 
 
 def test_what_cannot_be_drawn_says_why():

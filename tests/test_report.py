@@ -67,6 +67,9 @@ def test_a_report_has_it_all(whole):
     assert len(names) == len(set(names)) == 14
     assert page.count("CircuitsVis.render(") == 3
     assert "numpy" in page
+    ties = analysis.splits.test.ties.double()
+    assert f"{int(ties.sum())} of {len(ties)} sentences, would be an s-acc of " in page
+    assert f"s-acc of {1 - ties.mean():.4f}." in page
 
 
 def test_the_numbers_in_a_report_are_those_of_the_analysis(whole):

@@ -78,6 +78,9 @@ def test_a_deep_model_is_swept_through_hooks():
     for head in range(6):
         probe = cl.LinearSVM().fit(train[:, head], TINY.train.labels.numpy())
         assert sweep.s_acc[0, head] == probe.score(test[:, head], TINY.test.labels.numpy())
+    with cl.patch_attention(model, w01=1.0, w02=math.inf):
+        logits = model_logits(model, TINY.test, "answer")
+    assert sweep.table["eos"][0] == pytest.approx(float((logits.argmax(-1) == 7).double().mean()))
 
 
 @pytest.mark.parametrize(

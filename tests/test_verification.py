@@ -1,6 +1,7 @@
 import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -126,7 +127,7 @@ def test_a_trained_model_has_decisions_that_do_not_hang_on_rounding():
 
 
 def test_the_result_is_json_and_says_what_was_found():
-    result = verify(build_model(), up_to=5)
+    result = verify(build_model(), up_to=np.int64(5))
     values = json.loads(json.dumps(result.to_dict()))
     assert values["up_to"] == 5
     assert values["dtype"] == "float64"

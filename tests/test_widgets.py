@@ -86,6 +86,9 @@ def test_circuitsvis_shows_the_same_patch(patcher):
     view = patcher.show_attention()
     _, after = patcher.session.attention()
     assert view.patched[0, -1].tolist() == pytest.approx(after[0].tolist(), abs=1e-6)
+    patcher.sentence.value = "  0112=  "
+    assert patcher.message == ""
+    assert patcher.show_attention().patched.shape[-1] == len("0112=") + 1
 
 
 def test_the_model_is_left_alone(patcher):

@@ -10,6 +10,7 @@ from torch.func import functional_call
 from count01_lens.closed_form import CountForm, multiplicities
 from count01_lens.compact import POSITION, compact_hooks, compact_tokens
 from count01_lens.dataset import labels_of, sequences_of
+from count01_lens.language import Token
 from count01_lens.model import ModelConfig, empty_hooked_transformer, transformer_lens_parameters
 from count01_lens.trainer import next_token_loss
 
@@ -29,7 +30,14 @@ def outcomes(raw: dict[str, Tensor], config: ModelConfig, counts: Tensor) -> lis
 def tolerance(raw: dict[str, Tensor], config: ModelConfig) -> float:
     parameters = transformer_lens_parameters(raw, config)
     form = CountForm.from_parameters(_stack_of_one(parameters), config.attn_scale)
-    return 1e-12 * max(1.0, form.largest_score)
+    return 1e-12 * max(1.0, largest_score(form))
+
+
+def largest_score(form: CountForm) -> float:
+    """The largest absolute score between tokens that meet: the yardstick of rounding."""
+    before_equals = form.scores[:, :, Token.EQUALS : Token.EOS, : Token.FOUR].abs().max()
+    answers = [form.scores[:, :, token, token].abs().max() for token in (Token.FOUR, Token.FIVE)]
+    return float(max(before_equals, *answers))
 
 
 def _outcome(way: str, raw: dict[str, Tensor], config: ModelConfig, counts: Tensor) -> Outcome:

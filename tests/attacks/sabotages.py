@@ -190,7 +190,7 @@ def maximum_over_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shapley_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = metrics.subset_sizes
+    sizes = groups.subset_sizes
     monkeypatch.setattr(groups, "subset_sizes", lambda masks: np.maximum(sizes(masks) - 1, 0))
 
 
