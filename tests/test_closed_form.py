@@ -141,6 +141,56 @@ def test_both_places_at_once_are_the_two_places():
         torch.testing.assert_close(part, alone)
 
 
+@pytest.mark.parametrize("place", ["=", "answer", "both"])
+def test_every_model_of_a_stack_may_have_sentences_of_its_own(place):
+    own = torch.stack([COUNTS[:6], COUNTS[2:]])
+    expected = torch.stack([multiplicities(counts, place, torch.float32) for counts in own])
+    found = multiplicities(own, place, torch.float32)
+    assert torch.equal(found, expected)
+    assert found.dtype == torch.float32
+
+
+def test_tables_are_made_in_the_precision_that_is_asked_for():
+    model = build_model(ModelConfig(d_embed=4, n_heads=2))
+    for table in vars(CountForm.from_models([model])).values():
+        assert table.dtype == torch.float32
+    for table in vars(CountForm.from_models([model], torch.float64)).values():
+        assert table.dtype == torch.float64
+
+
+def test_scores_are_not_scaled_unless_asked_for():
+    model = build_model(ModelConfig(d_embed=4, n_heads=2))
+    parameters = {name: value.detach()[None] for name, value in model.named_parameters()}
+    scores = CountForm.from_parameters(parameters).scores
+    assert torch.equal(scores, CountForm.from_models([model]).scores)
+    halved = CountForm.from_parameters(parameters, 2.0).scores
+    torch.testing.assert_close(halved, scores / 2)
+
+
+def test_a_model_with_hooks_is_refused_unless_they_are_to_be_ignored():
+    model = build_model(ModelConfig(d_embed=4, n_heads=2))
+    expected = CountForm.from_models([model]).scores
+    model.add_hook("hook_embed", lambda value, hook: value * 0)
+    with pytest.raises(ValueError, match="hooks are attached to it"):
+        CountForm.from_models([model])
+    assert torch.equal(CountForm.from_models([model], ignore_hooks=True).scores, expected)
+
+
+@pytest.mark.parametrize("scale_scores", [False, True])
+def test_magnitudes_are_the_tables_of_absolute_parameters(scale_scores):
+    config = ModelConfig(d_embed=8, n_heads=2, scale_scores=scale_scores, qkv_bias=True)
+    model = build_model(config, seed=3)
+    found = CountForm.magnitudes(model, torch.float64)
+    for parameter in model.parameters():
+        parameter.data.abs_()
+    expected = CountForm.from_models([model], torch.float64)
+    for name, table in vars(expected).items():
+        assert getattr(found, name).dtype == torch.float64
+        torch.testing.assert_close(getattr(found, name), table)
+    with pytest.raises(ValueError, match="expected a HookedTransformer"):
+        CountForm.magnitudes("model", torch.float64)
+
+
 def test_shares_and_bias_add_up_to_the_logits():
     config = ModelConfig(output="residual", qkv_bias=True)
     form = CountForm.from_models([build_model(config, dtype=torch.float64)])
@@ -164,7 +214,10 @@ def test_models_that_do_not_fit_together_are_rejected():
     plain, scaled = ModelConfig(), ModelConfig(scale_scores=True)
     with pytest.raises(ValueError, match="one attn_scale"):
         CountForm.from_models([build_model(plain), build_model(scaled)])
-    with pytest.raises(ValueError, match=r"one \(d_model, n_heads, d_head\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"^models: expected one \(d_model, n_heads, d_head\) and one attn_scale, got",
+    ):
         CountForm.from_models([build_model(plain), build_model(ModelConfig(n_heads=8))])
     for nothing in ([], build_model(plain)):
         with pytest.raises(ValueError, match="models: expected a list of at least one model"):

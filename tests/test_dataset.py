@@ -47,13 +47,16 @@ def test_the_same_seed_gives_the_same_sentences_and_another_seed_others():
     for name in ("train", "validation", "test"):
         assert torch.equal(getattr(one, name).counts, getattr(two, name).counts)
         assert not torch.equal(getattr(one, name).counts, getattr(other, name).counts)
-    # Draws must stay the same from version to version.
-    assert make_splits(0).train.counts[:2].tolist() == [[85, 11, 3], [64, 43, 25]]
+    # Draws must stay the same from version to version, and so must the default.
+    assert make_splits().train.counts[:2].tolist() == [[85, 11, 3], [64, 43, 25]]
 
 
 def test_a_split_does_not_depend_on_the_size_of_another():
     small = SplitSpec(size=10, zeros_and_ones=(0, 5), twos=(0, 5))
-    assert torch.equal(make_splits(0, train=small).test.counts, make_splits(0).test.counts)
+    splits = make_splits(0, train=small)
+    assert torch.equal(splits.test.counts, make_splits(0).test.counts)
+    names = ("train", "validation", "test")
+    assert [getattr(splits, name).name for name in names] == [*names]
 
 
 def test_sequences_are_right_sentences_with_the_counts_in_random_order():
@@ -69,6 +72,23 @@ def test_sequences_are_right_sentences_with_the_counts_in_random_order():
         shuffled += list(sentence.body) != sorted(sentence.body)
     assert shuffled == len(split)
     assert all(map(torch.equal, sequences, split.sequences()))
+
+
+def test_the_order_of_tokens_follows_from_the_seed():
+    counts = torch.tensor([[20, 20, 20]])
+    (default,), (zero,), (one,) = (
+        sequences_of(counts), sequences_of(counts, seed=0), sequences_of(counts, seed=1)
+    )  # fmt: skip
+    assert torch.equal(default, zero)
+    assert not torch.equal(zero, one)
+    assert torch.equal(Split("mine", counts, seed=1).sequences()[0], one)
+    assert [getattr(make_splits(5), name).seed for name in ("train", "test")] == [5, 5]
+
+
+def test_numbers_of_numpy_become_plain_ones():
+    spec = SplitSpec(size=np.int64(3), zeros_and_ones=(0, MAX_COUNT), twos=(0, 1))
+    assert type(spec.size) is int
+    assert type(Split("mine", torch.tensor([[1, 2, 3]]), np.int64(2)).seed) is int
 
 
 def test_labels_and_ties():
@@ -128,13 +148,14 @@ def test_a_split_that_is_no_spec_is_rejected():
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        ([[1, 2]], ValueError, "expected shape"),
+        ([[1, 2]], ValueError, r"^counts: expected shape .* and '2's\), got \[1, 2\]$"),
         (torch.zeros(3, dtype=torch.long), ValueError, "expected shape"),
-        (torch.zeros(0, 3, dtype=torch.long), ValueError, "at least one sentence"),
+        (torch.zeros(0, 3, dtype=torch.long), ValueError, "^counts: expected at .* got none$"),
         (torch.zeros(2, 3), TypeError, "expected whole numbers, got torch.float32"),
         (torch.ones(2, 3, dtype=torch.bool), TypeError, "expected whole numbers"),
-        ([[1, -2, 3]], ValueError, r"got \[1, -2, 3\]"),
-        ("012", TypeError, "expected a Split or an int tensor"),
+        ([[0, MAX_COUNT, 0], [1, -2, 3]], ValueError, r"got \[1, -2, 3\]"),
+        ([[0, MAX_COUNT + 1, 0]], ValueError, "expected numbers from 0 to 16777216"),
+        ("012", TypeError, "expected a Split or an int tensor .*, got str"),
     ],
 )
 def test_bad_counts_are_rejected(data, error, message):
@@ -147,6 +168,7 @@ def test_counts_may_come_as_lists_arrays_and_splits():
     assert torch.equal(as_counts([[1, 2, 3]]), expected)
     assert torch.equal(as_counts(np.array([[1, 2, 3]], dtype=np.int32)), expected)
     assert torch.equal(as_counts(Split("mine", expected)), expected)
+    assert as_counts([[0, MAX_COUNT, 0]]).tolist() == [[0, MAX_COUNT, 0]]
     assert [sequence.tolist() for sequence in sequences_of(torch.tensor([[0, 0, 0]]))] == [
         [0, 4, 6, 7]
     ]

@@ -13,6 +13,7 @@ from count01_lens.closed_form import CountForm, multiplicities
 from count01_lens.dataset import make_splits
 from count01_lens.handcrafted import cooperative_model, minimal_model
 from count01_lens.heads import ablate_heads, head_logits, head_outputs, model_logits
+from count01_lens.language import TOKENS
 from count01_lens.model import ModelConfig, build_model
 from count01_lens.probes import LinearSVM
 from count01_lens.readout import (
@@ -98,6 +99,10 @@ def test_how_it_is_written():
     assert written(0, -2.0, 2.0, 0) == "n1 − n0 > 0"
     assert written(0.5, 0, -1.0, 0) == "−n1 + 0.5 > 0"
     assert written(1234.0, 0, 1.0, 0) == "n1 + 1.23e+03 > 0"
+    assert written(100.4, 0, 1.0, 0) == "n1 + 100 > 0"
+    assert written(99.96, 0, 1.0, 0) == "n1 + 99.96 > 0"
+    assert written(5e-4, 0, 1.0, 0) == "n1 + 0.001 > 0"
+    assert written(4.9e-4, 0, 1.0, 0) == "n1 > 0"
     assert written(0, 0, 0, 0) == "0 > 0"
 
 
@@ -112,6 +117,10 @@ def test_a_collapsed_head_is_decided_exactly():
 def test_tables_are_what_the_model_does():
     qk, ov = qk_table(MODEL, 3), ov_table(MODEL, 3)
     assert qk.shape == ov.shape == (8, 8)
+    assert [*qk.index.names, *qk.columns.names] == ["query", "key"]
+    assert [*ov.index.names, *ov.columns.names] == ["token", "logit"]
+    for table in (qk, ov):
+        assert tuple(table.index) == tuple(table.columns) == TOKENS
     tokens = torch.tensor([[0, 1, 2, 3, 4]])
     _, cache = MODEL.run_with_cache(tokens)
     pattern = cache["pattern", 0][0, 3, 4]
@@ -144,6 +153,18 @@ def test_head_weights_are_lengths_that_sum_to_one():
     np.testing.assert_allclose(weights, np.array(by_hand) / sum(by_hand), rtol=1e-5)
     cooperative = CountForm.from_models([cooperative_model()])
     np.testing.assert_allclose(head_weights(cooperative), [0.5, 0.5])
+    tiny = CountForm(FORM.scores, FORM.values, FORM.logit_weights * 1e-9, FORM.logit_bias)
+    np.testing.assert_allclose(head_weights(tiny), weights)
+    nothing = CountForm(FORM.scores, FORM.values, FORM.logit_weights * 0, FORM.logit_bias)
+    assert head_weights(nothing).tolist() == [0.0] * 16
+
+
+def test_ratios_of_a_collapsed_head_are_infinite_without_a_warning():
+    collapsed = CountForm(FORM.scores * 1e4, FORM.values, FORM.logit_weights, FORM.logit_bias)
+    w01, w02 = attention_ratios(collapsed)
+    assert np.isinf(w01).any()
+    assert np.isinf(w02).any()
+    assert (w01 >= 0).all()
 
 
 def test_a_head_that_looks_at_the_ends_alone_has_an_infinite_constant():
