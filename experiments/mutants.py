@@ -4,8 +4,7 @@
     python -m experiments.mutants language dataset     some
 
 Works on a copy of the files under version control, in runs/mutants, with mutmut. The record for
-docs/trust.md goes to runs/trust/mutants.json; survivors, with what was changed, to
-runs/mutants/survivors.txt.
+docs/trust.md goes to runs/trust/mutants.json, survivors with what was changed among it.
 """
 
 import argparse
@@ -19,6 +18,7 @@ from typing import Any
 
 from count01_lens.storage import json_bytes, write_atomically
 from count01_lens.versions import library_versions
+from experiments.harmless_mutants import reason_of
 
 TREE, RECORD = Path("runs/mutants/tree"), Path("runs/trust/mutants.json")
 # Which tests judge a module: its own, and those that use it as users do.
@@ -30,7 +30,7 @@ TESTS = {
     "metrics": ["test_metrics", "test_attack_oracles"],
     "groups": ["test_groups", "test_attack_oracles"],
     "readout": ["test_readout", "test_attack_oracles"],
-    "checkpoints": ["test_checkpoints", "test_attack_hostile_files"],
+    "checkpoints": ["test_checkpoints"],
 }
 # mutmut reads an attribute that pytest has renamed.
 CONFTEST = """
@@ -56,7 +56,11 @@ def main() -> None:
         record = {"name": "mutants", "modules": known, "versions": library_versions()}
         RECORD.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(RECORD, json_bytes(record))
-        print(f"{module}: {known[module]['killed']} killed, {known[module]['survived']} survived")
+        survivors = known[module]["survivors"]
+        print(f"{module}: {known[module]['killed']} killed, {len(survivors)} survived")
+        for survivor in survivors:
+            if reason_of(survivor) is None:
+                print(f"    - {survivor['was']}\n    + {survivor['became']}")
 
 
 def run(module: str, children: int) -> dict[str, Any]:
@@ -80,20 +84,22 @@ pytest_add_cli_args = ["-m", "not stress", "-p", "no:cacheprovider"]
     subprocess.run(command, cwd=TREE, env=environment, check=False)
     meta = json.loads((TREE / "mutants" / "count01_lens" / f"{module}.py.meta").read_text())
     codes = meta["exit_code_by_key"]
-    survivors = [name for name, code in codes.items() if code == 0]
-    untested = [name for name, code in codes.items() if code in (5, 33, None)]
-    with open(TREE.parent / "survivors.txt", "a") as file:
-        for name in [*survivors, *untested]:
-            shown = subprocess.run(
-                [*mutmut, "show", name], cwd=TREE, capture_output=True, text=True, check=False
-            )
-            changed = [line for line in shown.stdout.splitlines() if line[:2] in ("- ", "+ ")]
-            file.write("\n".join([name, *changed, ""]) + "\n")
+    # No test at all (33), none chosen (5) or not run (None) is no better than survival.
+    alive = [name for name, code in codes.items() if code in (0, 5, 33, None)]
     return {
-        "killed": len(codes) - len(survivors) - len(untested),
-        "survived": len(survivors),
-        "untested": len(untested),
+        "killed": len(codes) - len(alive),
+        "survivors": [_change([*mutmut, "show", name]) for name in alive],
     }
+
+
+def _change(command: list[str]) -> dict[str, str]:
+    """What a mutant changes, as a line before and after."""
+    shown = subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=False)
+    lines = [line for line in shown.stdout.splitlines() if line[:3] not in ("---", "+++")]
+    was, became = (
+        " ".join(line[1:].strip() for line in lines if line.startswith(sign)) for sign in "-+"
+    )
+    return {"was": was, "became": became}
 
 
 def _copy_tree() -> None:

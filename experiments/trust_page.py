@@ -6,12 +6,14 @@ python -m experiments.trust_page runs/trust  puts them into docs/trust and docs/
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from count01_lens.storage import json_bytes, write_atomically
 from experiments.generated_part import write_generated
+from experiments.harmless_mutants import reason_of
 
 RECORDS, PAGE = Path("docs/trust"), Path("docs/trust.md")
 
@@ -91,11 +93,26 @@ def _coverage_lines(record: Mapping[str, Any]) -> list[str]:
 
 def _mutant_lines(record: Mapping[str, Any]) -> list[str]:
     lines = ["| module | mutants | killed | survived | score |", "|---|---|---|---|---|"]
+    totals, reasons = Counter[str](), dict[str, list[str]]()
     for name, row in record["modules"].items():
-        total = row["killed"] + row["survived"]
-        score = f"{100 * row['killed'] / total:.1f} %" if total else ""
-        lines.append(f"| {name} | {total} | {row['killed']} | {row['survived']} | {score} |")
+        survivors = row["survivors"]
+        lines.append(_mutant_line(name, row["killed"], len(survivors)))
+        totals.update(killed=row["killed"], survived=len(survivors))
+        for survivor in survivors:
+            reason = reason_of(survivor) or "Not explained"
+            reasons.setdefault(reason, []).append(survivor["became"])
+    lines += [_mutant_line("**all**", totals["killed"], totals["survived"]), ""]
+    if reasons:
+        lines += ["Those that survived have no effect that a test could see:", ""]
+    for reason, changes in reasons.items():
+        lines += [f"- {reason} ({len(changes)}), such as `{changes[0]}`"]
     return lines
+
+
+def _mutant_line(name: str, killed: int, survived: int) -> str:
+    total = killed + survived
+    score = f"{100 * killed / total:.1f} %" if total else ""
+    return f"| {name} | {total:,} | {killed:,} | {survived} | {score} |"
 
 
 def _versions(record: Mapping[str, Any]) -> str:

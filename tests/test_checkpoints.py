@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from count01_lens.checkpoints import (
+    _INERT,
     CONFIG,
     MANIFEST,
     WEIGHTS,
@@ -51,6 +52,12 @@ def change_config(path: Path, **changes: object) -> None:
     config = json.loads((path / CONFIG).read_text())
     config["hooked_transformer"].update(changes)
     (path / CONFIG).write_text(json.dumps(config))
+    reseal(path)
+
+
+def change_entry(path: Path, name: str, value: object) -> None:
+    config = json.loads((path / CONFIG).read_text())
+    (path / CONFIG).write_text(json.dumps(config | {name: value}))
     reseal(path)
 
 
@@ -264,8 +271,12 @@ def test_a_flipped_bit_anywhere_is_noticed(saved, data):
         (lambda path: change_config(path, n_layers=2), "do not fit config.json"),
         (lambda path: change_config(path, n_layers=10**12), "n_layers = 1000000000000 is not"),
         (lambda path: change_config(path, n_layers="1"), "n_layers = '1' is not usable"),
+        (lambda path: change_config(path, n_layers=0), "n_layers = 0 is not usable"),
         (lambda path: change_config(path, dtype="float64"), "expected torch.float64"),
-        (lambda path: change_config(path, dtype="int8"), "expected dtype"),
+        (
+            lambda path: change_config(path, dtype="int8"),
+            r"expected dtype \['float32', 'float64'\], got 'int8'$",
+        ),
         (lambda path: change_config(path, d_head="2"), "no model can be made"),
         (lambda path: change_config(path, colour="red"), r"unknown \['colour'\]"),
         (lambda path: change_weights(path, lambda s: s["embed.W_E"].fill_(torch.nan)), "64 NaN"),
@@ -276,7 +287,29 @@ def test_a_flipped_bit_anywhere_is_noticed(saved, data):
         (lambda path: change_weights(path, lambda s: s.pop("embed.W_E")), "embed.W_E"),
         (
             lambda path: change_weights(path, lambda s: s.update(extra=torch.zeros(1))),
-            "do not fit config.json: extra",
+            "do not fit config.json: extra$",
+        ),
+        (
+            lambda path: change_weights(
+                path, lambda s: s.update({f"x{i}": s["unembed.b_U"] + i for i in range(7)})
+            ),
+            "do not fit config.json: x0, x1, x2, x3, x4$",
+        ),
+        (
+            lambda path: change_entry(path, "info", 3),
+            r"config\.json: expected an object 'info', got 3$",
+        ),
+        (
+            lambda path: change_entry(path, "versions", [1]),
+            r"config\.json: expected an object 'versions', got \[1\]$",
+        ),
+        (
+            lambda path: change_entry(path, "hooked_transformer", "x"),
+            r"config\.json: expected an object 'hooked_transformer', got 'x'$",
+        ),
+        (
+            lambda path: (path / CONFIG).write_text("{") and reseal(path),
+            r"config\.json: not valid JSON",
         ),
     ],
 )
@@ -312,6 +345,32 @@ def test_saving_over_other_files_is_refused(tmp_path):
     assert (tmp_path / CONFIG).read_text() == "mine"
     with pytest.raises(ValueError, match="expected a directory, got a file"):
         save_checkpoint(build_model(SMALL), tmp_path / "notes.txt")
+
+
+def test_a_manifest_that_is_none_is_named_with_its_path(saved):
+    (saved / MANIFEST).write_text("{")
+    with pytest.raises(
+        ValueError, match=r"checkpoint/manifest\.json: not valid JSON .*; delete it"
+    ):
+        save_checkpoint(build_model(SMALL), saved)
+
+
+def test_a_config_with_the_fewest_fields_loads(saved):
+    """Fields that a newer TransformerLens no longer has may be left out, but for a few."""
+    config = json.loads((saved / CONFIG).read_text())
+    needed = ("d_model", "n_layers", "dtype", *_INERT)
+    others = ("n_ctx", "d_head", "n_heads", "d_vocab", "attn_only", "normalization_type")
+    cfg = {name: config["hooked_transformer"][name] for name in (*needed, *others)}
+    cfg["use_attn_scale"] = config["hooked_transformer"]["use_attn_scale"]
+    change_entry(saved, "hooked_transformer", cfg)
+    expected = compact_logits(build_model(SMALL, seed=1), [[1, 2, 3]])
+    loaded = load_checkpoint(saved)
+    assert torch.equal(compact_logits(loaded, [[1, 2, 3]]), expected)
+    assert loaded.cfg.init_weights is True
+    for name in needed:
+        change_entry(saved, "hooked_transformer", {k: v for k, v in cfg.items() if k != name})
+        with pytest.raises(CheckpointError, match="unknown .* or too few"):
+            load_checkpoint(saved)
 
 
 def test_a_foreign_file_of_the_same_name_is_not_overwritten(tmp_path):
