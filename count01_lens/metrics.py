@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
-from count01_lens.probes import Array, ManyFits, fit_many
+from count01_lens.probes import DEFAULT_C, Array, ManyFits, fit_many
 
 Masks = Bool[Array, "group head"]
 _TOGETHER = 256
@@ -137,7 +137,7 @@ def separation_fits(
     masks: Masks,
     *,
     start: Float[Array, "group feature_and_bias"] | None = None,
-    C: float = 1000.0,
+    C: float = DEFAULT_C,
 ) -> ManyFits:
     """Fit the linear SVM of each group to its outputs on the training split."""
     flat = data.train_outputs.reshape(len(data.train_labels), -1)
@@ -152,7 +152,7 @@ def separation_scores(data: HeadData, fits: ManyFits) -> Float[Array, " group"]:
 
 
 def separation_accuracy(
-    data: HeadData, masks: Masks, *, C: float = 1000.0
+    data: HeadData, masks: Masks, *, C: float = DEFAULT_C
 ) -> Float[Array, " group"]:
     """s-acc: fit a linear SVM on the training split, measure it on the test split."""
     return separation_scores(data, separation_fits(data, masks, C=C))

@@ -21,6 +21,9 @@ Array = np.ndarray
 _TOGETHER = 64  # fits at a time: their margins should fit the processor's cache
 
 
+DEFAULT_C = 1000.0  # the paper's
+
+
 class NotConvergedWarning(UserWarning):
     """A probe stopped before it reached its optimum."""
 
@@ -63,7 +66,7 @@ class LinearSVM:
     def __init__(
         self,
         *,
-        C: float = 1000.0,
+        C: float = DEFAULT_C,
         loss: Literal["squared_hinge", "hinge"] = "squared_hinge",
         average: bool = False,
         penalise_bias: bool = True,
@@ -299,7 +302,7 @@ def fit_many(
     supports: Bool[Array, "fit feature"],
     *,
     start: Float[Array, "fit feature_and_bias"] | None = None,
-    C: float = 1000.0,
+    C: float = DEFAULT_C,
     tol: float = 1e-10,
     max_iter: int = 200,
 ) -> ManyFits:

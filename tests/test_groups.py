@@ -14,6 +14,8 @@ from count01_lens.groups import (
     METRICS,
     all_groups,
     as_rows,
+    check_exact,
+    metrics_of,
     sampled_interactions,
     sampled_shapley,
     separation_of_all,
@@ -222,11 +224,12 @@ def test_errors_of_estimates_are_those_of_a_mean():
     assert sampled.n_permutations == 5
 
     asked.clear()
-    means, errors = sampled_interactions(value, 2 + 1, n_samples=4, seed=4)
-    both, with_i, with_j, without = values[asked[0] @ (1 << np.arange(3))].reshape(4, 4)
+    means, errors = sampled_interactions(value, 3, n_samples=9, seed=4)
+    both, with_i, with_j, without = values[asked[0] @ (1 << np.arange(3))].reshape(4, 9)
     synergy = both - with_i - with_j + without
+    assert synergy.std() > 0
     assert means[0, 1] == pytest.approx(synergy.mean())
-    assert errors[0, 1] == errors[1, 0] == pytest.approx(synergy.std(ddof=1) / 2)
+    assert errors[0, 1] == errors[1, 0] == pytest.approx(synergy.std(ddof=1) / 3)
 
 
 def test_estimates_follow_from_their_seed_and_have_defaults():
@@ -260,6 +263,21 @@ def test_the_fewest_heads_and_samples():
     ]:
         with pytest.raises(ValueError, match=f"^{message}"):
             call()
+
+
+def test_a_metric_that_is_known_is_not_computed_again():
+    masks = as_rows(np.arange(1, 4), 6)
+    known = np.array([0.1, 0.2, 0.3])
+    found = metrics_of(DATA, masks, known)
+    assert list(found) == list(METRICS)
+    assert found["s_acc"] is known
+    np.testing.assert_array_equal(found["l_acc"], learned_accuracy(DATA, masks))
+
+
+def test_the_largest_number_of_heads():
+    assert check_exact(18) is None
+    with pytest.raises(ValueError, match="19 heads"):
+        check_exact(19)
 
 
 def test_too_many_heads_are_told_what_to_do():

@@ -96,6 +96,32 @@ def test_accuracies_of_the_whole_model_are_those_of_running_it():
     assert no_ties["others"] == no_ties["answer"] == found["answer"]
 
 
+def test_accuracies_of_random_shares_counted_one_by_one():
+    rng = np.random.default_rng(5)
+    data = HeadData(
+        train_outputs=np.zeros((2, 3, 1)), train_labels=np.array([True, False]),
+        test_outputs=np.zeros((40, 3, 1)), test_labels=rng.random(40) < 0.5,
+        shares=rng.standard_normal((40, 3, 2)), bias=rng.standard_normal((40, 2)),
+        end_shares=rng.standard_normal((40, 3, 4)), end_bias=rng.standard_normal((40, 4)),
+        end_token=2,
+    )  # fmt: skip
+    ties = rng.random(40) < 0.3
+    right, ended = [], []
+    for n in range(40):
+        first, second = (sum(data.shares[n, :, a]) + data.bias[n, a] for a in (0, 1))
+        right.append((first > second) == data.test_labels[n])
+        end = [sum(data.end_shares[n, :, t]) + data.end_bias[n, t] for t in range(4)]
+        ended.append(max(end) == end[2])
+    assert model_accuracies(data, ties) == pytest.approx(
+        {
+            "answer": np.mean(right),
+            "ties": np.mean([r for r, tie in zip(right, ties, strict=True) if tie]),
+            "others": np.mean([r for r, tie in zip(right, ties, strict=True) if not tie]),
+            "eos": np.mean(ended),
+        }
+    )
+
+
 def test_roc_auc_is_the_larger_of_two_of_scikit_learn():
     labels = DATA.test_labels
     groups = random_groups(10, 16)
