@@ -2,7 +2,8 @@
 
 python experiments/oldest_versions.py > oldest.txt && pip install --constraint oldest.txt .
 
-torch is the one of constraints.txt: an older one may have no build for this machine.
+torch is the one of constraints.txt: an older one may have no build for this machine. Some libraries
+need neighbours of their own age, because they use what newer ones deprecate.
 """
 
 import re
@@ -10,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+NEIGHBOURS = ["pyparsing<3.3"]  # of matplotlib 3.9
 
 
 def oldest_versions(pyproject: str, constraints: str) -> list[str]:
@@ -20,7 +22,7 @@ def oldest_versions(pyproject: str, constraints: str) -> list[str]:
         if name == "torch":
             (version,) = re.findall(r"^torch==(\S+)$", constraints, flags=re.MULTILINE)
         found.append(f"{name}=={version}")
-    return found
+    return [*found, *NEIGHBOURS]
 
 
 if __name__ == "__main__":
