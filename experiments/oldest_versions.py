@@ -16,8 +16,8 @@ NEIGHBOURS = ["pyparsing<3.3"]  # of matplotlib 3.9
 
 def oldest_versions(pyproject: str, constraints: str) -> list[str]:
     """Turn `name>=version` of the library's own dependencies into `name==version`."""
-    found = []
-    for requirement in tomllib.loads(pyproject)["project"]["dependencies"]:
+    project, found = tomllib.loads(pyproject)["project"], []
+    for requirement in [*project["dependencies"], *project["optional-dependencies"]["cluster"]]:
         name, version = re.match(r"([\w.-]+)>=([\w.]+)", requirement).groups()  # type: ignore[union-attr]
         if name == "torch":
             (version,) = re.findall(r"^torch==(\S+)$", constraints, flags=re.MULTILINE)
