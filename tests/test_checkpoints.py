@@ -5,13 +5,16 @@ import pickle
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors
 import safetensors.torch
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
+from count01_lens import checkpoints
 from count01_lens.checkpoints import (
     _INERT,
     CONFIG,
@@ -27,7 +30,7 @@ from count01_lens.compact import compact_logits, count_form_applies
 from count01_lens.dataset import make_splits
 from count01_lens.handcrafted import minimal_model
 from count01_lens.model import ModelConfig, build_model
-from count01_lens.storage import sha256
+from count01_lens.storage import LARGEST_JSON, sha256
 
 SMALL = ModelConfig(d_embed=4, n_heads=2, n_ctx=32)
 
@@ -244,6 +247,14 @@ def test_a_flipped_bit_anywhere_is_noticed(saved, data):
         (lambda path: (path / MANIFEST).unlink(), r"manifest\.json: missing"),
         (lambda path: (path / MANIFEST).write_text("[]"), "expected a JSON object, got list"),
         (lambda path: (path / MANIFEST).write_text("{}"), "expected a format number, got None"),
+        (
+            lambda path: (path / MANIFEST).write_text('{"format": true}'),
+            "expected a format number, got True$",
+        ),
+        (
+            lambda path: (path / MANIFEST).write_text('{"format": 0}'),
+            "expected a format number, got 0$",
+        ),
         (lambda path: (path / MANIFEST).write_text("{"), "not valid JSON"),
         (lambda path: (path / MANIFEST).write_text("[" * 10**5), "not valid JSON"),
         (lambda path: (path / MANIFEST).write_text('{"format": 1}'), "expected entries for"),
@@ -255,7 +266,7 @@ def test_a_flipped_bit_anywhere_is_noticed(saved, data):
             lambda path: (path / MANIFEST).write_text(
                 '{"format": 1, "files": {"config.json": 3, "model.safetensors": 4}}'
             ),
-            "expected sha256 and bytes",
+            r"expected sha256 and bytes of config\.json, got 3$",
         ),
         (
             lambda path: (path / MANIFEST).write_text(
@@ -320,6 +331,127 @@ def test_damaged_checkpoints_are_rejected_with_file_and_reason(saved, damage, me
     assert str(saved) in str(caught.value)
 
 
+def test_every_kind_of_damage_to_a_file_is_named(saved):
+    whole = (saved / WEIGHTS).read_bytes()
+    (saved / WEIGHTS).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(saved)
+    assert str(caught.value) == (
+        f"{saved / WEIGHTS}: its SHA-256 sum does not fit the manifest; it was damaged"
+    )
+    (saved / WEIGHTS).unlink()
+    (saved / WEIGHTS).mkdir()
+    manifest = json.loads((saved / MANIFEST).read_text())
+    manifest["files"][WEIGHTS]["bytes"] = (saved / WEIGHTS).stat().st_size
+    (saved / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=r"safetensors: cannot be read \(.+\)$"):
+        load_checkpoint(saved)
+
+
+@pytest.mark.parametrize("name", [CONFIG, MANIFEST])
+def test_a_huge_json_file_is_not_read(saved, name):
+    with (saved / name).open("ab") as file:
+        file.truncate(LARGEST_JSON + 1)
+    if name == CONFIG:
+        manifest = json.loads((saved / MANIFEST).read_text())
+        manifest["files"][CONFIG] = {"bytes": LARGEST_JSON + 1, "sha256": "0" * 64}
+        (saved / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=r"json: cannot be read \(.*10000000"):
+        load_checkpoint(saved)
+
+
+def test_weights_may_be_larger_than_any_json(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "LARGEST_JSON", 20_000)
+    large = build_model(ModelConfig(d_embed=64, n_heads=4))
+    save_checkpoint(large, tmp_path / "large")
+    assert (tmp_path / "large" / WEIGHTS).stat().st_size > 40_000
+    assert torch.equal(load_checkpoint(tmp_path / "large").W_E, large.W_E)
+    size = (tmp_path / "large" / CONFIG).stat().st_size
+    monkeypatch.setattr(checkpoints, "LARGEST_JSON", size)
+    save_checkpoint(large, tmp_path / "exactly")
+    monkeypatch.setattr(checkpoints, "LARGEST_JSON", size - 1)
+    message = f"info and cfg: expected at most {size - 1} bytes as JSON, got {size}; keep large"
+    with pytest.raises(ValueError, match=message):
+        save_checkpoint(large, tmp_path / "too large")
+
+
+def test_a_new_file_of_another_size_does_not_hide_the_old_one(saved):
+    """What a save that never came to its manifest has left."""
+    (saved / (WEIGHTS + ".new")).write_bytes(b"half")
+    assert torch.equal(load_checkpoint(saved).W_E, build_model(SMALL, seed=1).W_E)
+    save_checkpoint(build_model(SMALL, seed=2), saved)
+    assert torch.equal(load_checkpoint(saved).W_E, build_model(SMALL, seed=2).W_E)
+    assert sorted(path.name for path in saved.iterdir()) == sorted(
+        [".lock", CONFIG, MANIFEST, WEIGHTS]
+    )
+
+
+def test_a_checkpoint_that_lost_its_lock_file_may_be_replaced(saved):
+    (saved / ".lock").unlink()
+    save_checkpoint(build_model(SMALL, seed=2), saved)
+    assert torch.equal(load_checkpoint(saved).W_E, build_model(SMALL, seed=2).W_E)
+
+
+def test_a_save_that_came_to_its_manifest_is_finished_by_the_next(saved, tmp_path):
+    newer = tmp_path / "newer"
+    save_checkpoint(build_model(SMALL, seed=2), newer)
+    for name in (CONFIG, WEIGHTS):
+        (newer / name).rename(saved / (name + ".new"))
+    (newer / MANIFEST).replace(saved / MANIFEST)
+    checkpoints._finish_interrupted_save(saved)
+    assert not (saved / (WEIGHTS + ".new")).exists()
+    assert torch.equal(load_checkpoint(saved).W_E, build_model(SMALL, seed=2).W_E)
+
+
+def test_a_path_is_made_and_a_config_without_frozen_parameters_loads(tmp_path):
+    path = tmp_path / "a" / "b"
+    save_checkpoint(build_model(SMALL), path)
+    config = json.loads((path / CONFIG).read_text())
+    assert config.pop("frozen_parameters") == ["pos_embed.W_pos"]
+    (path / CONFIG).write_text(json.dumps(config))
+    reseal(path)
+    assert all(parameter.requires_grad for parameter in load_checkpoint(path).parameters())
+
+
+def test_what_would_act_beyond_the_model_is_stored_but_not_acted_on(saved):
+    change_config(saved, device="cuda", n_devices=3, seed=17, tokenizer_name="gpt2")
+    before = torch.random.get_rng_state()
+    model = load_checkpoint(saved)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert (model.cfg.device, model.cfg.n_devices) == ("cpu", 1)
+    assert (model.cfg.seed, model.cfg.tokenizer_name) == (17, "gpt2")
+
+
+def test_weights_say_that_they_are_of_torch(saved):
+    """As those of other tools, which look at it."""
+    with safetensors.safe_open(saved / WEIGHTS, "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+@pytest.mark.parametrize("function", [load_checkpoint, checkpoint_info])
+def test_errors_of_parsing_name_the_file(saved, function):
+    (saved / CONFIG).write_text("[]")
+    reseal(saved)
+    with pytest.raises(CheckpointError, match=r"checkpoint/config\.json: expected a JSON object"):
+        function(saved)
+
+
+def test_a_damaged_header_names_the_file(saved):
+    (saved / WEIGHTS).write_bytes(b"\x05" + bytes(20))
+    reseal(saved)
+    with pytest.raises(CheckpointError, match=r"checkpoint/model\.safetensors: not a valid"):
+        load_checkpoint(saved)
+
+
+def test_values_of_numpy_and_devices_in_cfg_are_written_plainly(tmp_path):
+    model = build_model(SMALL)
+    model.cfg.initializer_range = np.float32(0.5)
+    model.cfg.device = torch.device("cpu")
+    save_checkpoint(model, tmp_path / "model")
+    cfg = checkpoint_info(tmp_path / "model")["hooked_transformer"]
+    assert (cfg["initializer_range"], cfg["device"]) == (0.5, "cpu")
+
+
 def test_nothing_is_ever_unpickled(saved):
     class Trap:
         def __reduce__(self):
@@ -340,6 +472,12 @@ def test_a_missing_directory_is_named(tmp_path):
 def test_saving_over_other_files_is_refused(tmp_path):
     (tmp_path / CONFIG).write_text("mine")
     (tmp_path / "notes.txt").write_text("mine")
+    many = tmp_path / "many"
+    many.mkdir()
+    for letter in "abcdefg":
+        (many / letter).touch()
+    with pytest.raises(ValueError, match="one with a, b, c, d, e; choose another path$"):
+        save_checkpoint(build_model(SMALL), many)
     with pytest.raises(ValueError, match=r"expected a new or empty directory .*notes\.txt"):
         save_checkpoint(build_model(SMALL), tmp_path)
     assert (tmp_path / CONFIG).read_text() == "mine"
@@ -392,7 +530,9 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path):
     with pytest.raises(ValueError, match="expected JSON values only"):
         save_checkpoint(build_model(SMALL), tmp_path / "info", info={"model": object()})
     with pytest.raises(
-        ValueError, match="expected weights of dtype float32 or float64, got float16"
+        ValueError,
+        match=r"expected weights of dtype float32 or float64, got float16; convert it with "
+        r"model\.to\(torch\.float32\)$",
     ):
         save_checkpoint(build_model(SMALL).to(torch.float16), tmp_path / "half")
     with pytest.raises(TypeError, match="expected a HookedTransformer, got Linear"):
@@ -424,8 +564,8 @@ def test_half_or_mixed_weights_leave_the_old_checkpoint(saved):
     before = {path.name: path.read_bytes() for path in saved.iterdir()}
     half, mixed = build_model(SMALL).half(), build_model(SMALL)
     mixed.unembed.double()
-    for model in (half, mixed):
-        with pytest.raises(ValueError, match="expected weights of dtype float32 or float64, got"):
+    for model, got in ((half, "float16"), (mixed, "float32, float64")):
+        with pytest.raises(ValueError, match=f"of dtype float32 or float64, got {got};"):
             save_checkpoint(model, saved)
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
 
