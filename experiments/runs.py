@@ -23,7 +23,7 @@ from count01_lens.sweeps import RATIOS
 from experiments.readings import under_each_reading
 from experiments.suite import Size
 
-VERSION = "3"
+VERSION = "2"
 MAIN = cl.TrainConfig()
 EARLY_STEPS = [0, 1, 2, 3, 5, 8, 12, 16, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100]
 

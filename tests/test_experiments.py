@@ -261,3 +261,20 @@ def test_drawing_changes_no_global_state(tmp_path):
     before = dict(matplotlib.rcParams)
     suite.run_suite([row()], tmp_path, "quick", workers=0, progress=False)
     assert dict(matplotlib.rcParams) == before
+
+
+def test_recipes_that_differ_are_published_as_lists():
+    one = cl.TrainConfig(model=cl.ModelConfig(d_embed=4, n_heads=2), epochs=10)
+    two = cl.TrainConfig(model=cl.ModelConfig(d_embed=8, n_heads=2), epochs=20)
+    merged = runs.recipe_of([two, one, two])
+    assert merged["epochs"] == [10, 20]
+    assert merged["model"]["d_embed"] == [4, 8]
+    assert merged["model"]["n_heads"] == 2
+    assert runs.recipe_of([one]) == one.to_dict()
+
+
+def test_what_is_published_is_what_was_trained():
+    table = json.loads((FULL / "T1" / "numbers.json").read_text())
+    assert table["recipe"]["model"]["d_head"] == 1
+    assert table["recipe"]["model"]["layer_norm"] is False
+    assert len(table["seeds"]) == len(set(table["seeds"])) == table["numbers"]["trainings"]
