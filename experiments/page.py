@@ -56,7 +56,7 @@ def generated(results: Path) -> str:
 
 
 def _table(path: Path) -> str:
-    table = pd.read_csv(path, float_precision="round_trip")
+    table = pd.read_csv(path, engine="python")  # exact in every version of pandas
     rows = [
         [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
         for row in table.to_numpy().tolist()

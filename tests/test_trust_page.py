@@ -5,6 +5,8 @@ from pathlib import Path
 
 from experiments import trust_page
 from experiments.generated_part import generated_part
+from experiments.harmless_mutants import reason_of
+from experiments.mutants import TESTS
 
 ROOT = Path(__file__).parent.parent
 RECORDS = trust_page.read_records(ROOT / "docs" / "trust")
@@ -36,3 +38,22 @@ def test_a_record_becomes_a_line(tmp_path):
     text = trust_page.generated(trust_page.read_records(tmp_path))
     assert "| **oracle-x**: a \\| b | 1,234 | agrees: 1,230, refused: 4 | 3 | 5 |" in text
     assert "1 attacks, 1,234 cases" in text
+
+
+def test_coverage_and_mutants_are_those_that_are_asked_for():
+    assert RECORDS["coverage"]["percent"] >= 95
+    modules = RECORDS["mutants"]["modules"]
+    assert set(modules) == set(TESTS)
+    for module in modules.values():
+        assert module["killed"] > 10 * len(module["survivors"])
+        assert [change for change in module["survivors"] if reason_of(change) is None] == []
+
+
+def test_survivors_are_shown_with_their_reason():
+    known = {"was": "a", "became": "nobody = np.zeros((2, data.n_heads), dtype=bool)"}
+    unknown = {"was": "x > 1", "became": "x >= 1"}
+    modules = {"language": {"killed": 3, "survivors": [known, unknown]}}
+    text = trust_page.generated({"mutants": {"name": "mutants", "modules": modules}})
+    assert "| language | 5 | 3 | 2 | 60.0 % |" in text
+    assert f"- one of several that are all alike is read (1), such as `{known['became']}`" in text
+    assert "- Not explained (1), such as `x >= 1`" in text
