@@ -4,12 +4,11 @@ python -m experiments.page docs/reproduction -o docs/reproduction.md
 """
 
 import argparse
+import csv
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from experiments.generated_part import write_generated
 from experiments.saved_results import read_results
@@ -56,13 +55,18 @@ def generated(results: Path) -> str:
 
 
 def _table(path: Path) -> str:
-    table = pd.read_csv(path, engine="python")  # exact in every version of pandas
-    rows = [
-        [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
-        for row in table.to_numpy().tolist()
-    ]
-    lines = [list(table.columns), ["---"] * len(table.columns), *rows]
+    with open(path, encoding="utf-8", newline="") as file:
+        columns, *rows = csv.reader(file)
+    lines = [columns, ["---"] * len(columns), *(map(_cell, row) for row in rows)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _cell(text: str) -> str:
+    """Shorten a number that is not whole."""
+    try:
+        return f"{float(text):.4g}" if not text.isdecimal() else text
+    except ValueError:
+        return text
 
 
 def _claim_line(claim: Mapping[str, Any]) -> str:
