@@ -100,6 +100,9 @@ HARMLESS: dict[str, list[str]] = {
         'if unknown or not {"d_model", "n_layers", "dtype", *_INERT} < set(cfg):',
         'if not isinstance(cfg["n_layers"], int) or not 0 < cfg["n_layers"] < len(state):',
     ],
+    "names the file of an error that would have come before": [
+        "model = _make_model(cfg, None, is_count01=_reads_count01(config))",
+    ],
     "for versions of TransformerLens without the option": [
         "if getattr(cfg, option, ):",
         "if getattr(cfg, option, None) > 0:",
