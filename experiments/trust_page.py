@@ -85,7 +85,8 @@ def _coverage_lines(record: Mapping[str, Any]) -> list[str]:
     return [
         f"Branch coverage of the library by `make coverage`: {record['percent']:.1f} % "
         f"({record['lines']:,} lines, {record['branches']:,} branches; {record['missing_lines']} "
-        f"lines and {record['missing_branches']} branches are missed). The lowest modules: "
+        f"lines and {record['missing_branches']} branches are missed). Processes that tests start, "
+        "such as commands and workers, are not counted. The lowest modules: "
         + ", ".join(f"{name} {value:.0f} %" for name, value in record["lowest"].items())
         + "."
     ]
