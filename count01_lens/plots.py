@@ -186,7 +186,9 @@ def plot_logits(
     heads = table["head"].unique()
     columns = min(4, len(heads))
     rows = -(-len(heads) // columns)
-    figure = NotebookFigure(figsize=(3.2 * columns, 2.2 * rows + 0.4), layout="constrained")
+    # One head alone is drawn wide enough for the title.
+    width = 3.2 * max(columns, 2)
+    figure = NotebookFigure(figsize=(width, 2.2 * rows + 0.7), layout="constrained")
     situations = [("=", "4"), ("=", "5"), ("4", "[EOS]"), ("5", "[EOS]")]
     for position, head in enumerate(heads):
         axes = figure.add_subplot(rows, columns, position + 1)
@@ -208,7 +210,7 @@ def plot_logits(
         axes.tick_params(axis="y", labelsize=7)
         axes.set_title(f"head {head}", fontsize=9)
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles[:3], labels[:3], loc="outside upper right", ncols=3, frameon=False)
+    figure.legend(handles[:3], labels[:3], loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle("share of each head in the logits: median, 5 % to 95 %", fontsize=10)
     return figure
 
