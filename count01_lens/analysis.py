@@ -124,11 +124,12 @@ class HeadAnalysis:
     ) -> tuple[Float[Array, "head head"], Float[Array, "head head"]]:
         """Estimate interactions of all pairs, for any number of heads; also standard errors."""
         check_choice("metric", metric, METRICS)
+        empty = empty_values(self.data)[metric]
 
         def value(masks: Bool[Array, "group head"]) -> Float[Array, " group"]:
             """No separator can be fitted to no heads."""
             some = masks.any(axis=1)
-            values = np.full(len(masks), empty_values(self.data)[metric])
+            values = np.full(len(masks), empty)
             values[some] = METRICS[metric](self.data, masks[some])
             return values
 

@@ -102,7 +102,7 @@ def verify(
     fail_under: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="Exit with 1 if the answer or '[EOS]' accuracy is below this share."
+            help="Exit with 1 if the answer or '[EOS]' accuracy is below this share, from 0 to 1."
         ),
     ] = None,
 ) -> None:
@@ -113,7 +113,7 @@ def verify(
     from count01_lens.checkpoints import load_checkpoint
     from count01_lens.verification import verify as verify_model
 
-    if fail_under is not None and not 0 <= fail_under <= 1:  # NaN passes the option's own check
+    if fail_under is not None and not 0 <= fail_under <= 1:  # so written, NaN is refused too
         raise ValueError(f"fail_under: expected a share from 0 to 1, got {fail_under}")
     result = verify_model(load_checkpoint(checkpoint), up_to, progress=None)
     as_text = json.dumps(result.to_dict(), indent=2, allow_nan=False) if as_json else repr(result)

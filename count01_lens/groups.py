@@ -242,7 +242,7 @@ def check_exact(n_heads: int) -> None:
     if n_heads > LARGEST_EXACT:
         raise ValueError(
             f"{n_heads} heads have 2^{n_heads} - 1 groups: expected at most {LARGEST_EXACT} heads; "
-            "use analysis.sampled_shapley and .sampled_interactions, which estimate"
+            "use analysis.sampled_shapley and .sampled_interactions, which estimate from a few"
         )
 
 

@@ -97,6 +97,7 @@ def model_accuracies(data: HeadData, ties: Bool[Array, " test"]) -> dict[str, fl
     """Accuracy of the whole model: all sentences, ties, others, and the end."""
     logits = data.shares.sum(axis=1) + data.bias
     right = (logits[:, 0] > logits[:, 1]) == data.test_labels
+    # By shares, as all heads together are the model; `end_accuracy` might run it once more.
     end_logits = data.end_shares.sum(axis=1) + data.end_bias
     others = np.delete(end_logits, data.end_token, axis=1)
     return {

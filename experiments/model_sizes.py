@@ -50,17 +50,12 @@ def _recipe(n_heads: int, d_embed: int, epochs: int) -> cl.TrainConfig:
     return cl.TrainConfig(model=model, epochs=epochs)
 
 
-def _shape(job: Job) -> dict[str, int]:
-    return {name: job.configuration[name] for name in ("n_heads", "d_embed", "epochs")}
-
-
 def measure(load: Load, size: Size) -> Measured:
     """Put the cells together."""
     tables = []
     for job in jobs(size):
-        shape = _shape(job)
-        del shape["epochs"]
-        tables.append(load(job)["last"].assign(**shape))
+        cell = {name: job.configuration[name] for name in ("n_heads", "d_embed")}
+        tables.append(load(job)["last"].assign(**cell))
     runs = pd.concat(tables, ignore_index=True)
     cells = runs.groupby(["n_heads", "d_embed"])["test_accuracy"]
     table = cells.agg(["mean", "std", "min", "max", "count"]).reset_index()
@@ -79,7 +74,12 @@ def measure(load: Load, size: Size) -> Measured:
         tables={"sizes": table, "runs": runs},
         figures={"sizes": _figure(table)},
         seeds=sorted(runs["seed"].unique().tolist()),
-        recipe=recipe_of([_recipe(**_shape(job)) for job in jobs(size)]),
+        recipe=recipe_of(
+            [
+                _recipe(job.configuration["n_heads"], job.configuration["d_embed"], GRID[size][3])
+                for job in jobs(size)
+            ]
+        ),
     )
 
 

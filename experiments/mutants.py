@@ -1,6 +1,6 @@
 """Change the library in small ways, one at a time, and see whether its tests notice.
 
-    make mutants                                       all modules: hours
+    make mutants                                       all modules: most of an hour
     python -m experiments.mutants language dataset     some
 
 Works on a copy of the files under version control, in runs/mutants, with mutmut. The record for
