@@ -41,7 +41,7 @@ notebooks: $(STAMP)
 		--ExecutePreprocessor.record_timing=False docs/*.ipynb
 
 bench: $(STAMP)
-	$(BIN)/python -m experiments.bench
+	$(BIN)/python -m experiments.tools.bench
 
 # Attacks in full; what they find goes to runs/trust (see docs/trust.md).
 stress: $(STAMP)
@@ -51,18 +51,18 @@ stress: $(STAMP)
 coverage: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not stress" --cov=count01_lens --cov-branch \
 		--cov-report=json:runs/coverage.json --cov-report=term:skip-covered
-	$(BIN)/python -m experiments.trust_page --coverage runs/coverage.json
+	$(BIN)/python -m experiments.tools.trust_page --coverage runs/coverage.json
 
 mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'mutmut>=3.8'
-	$(BIN)/python -m experiments.mutants
+	$(BIN)/python -m experiments.tools.mutants
 
 # The oldest versions that pyproject.toml allows, torch aside, in an environment of their own. Old
 # libraries use what their newer dependencies deprecate.
 OLDEST := .venv-oldest
 check-lower-bounds:
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	$(PYTHON) -m experiments.oldest_versions > $(OLDEST)/constraints.txt
+	$(PYTHON) -m experiments.tools.oldest_versions > $(OLDEST)/constraints.txt
 	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/constraints.txt --editable '.[dev]'
 	$(OLDEST)/bin/python -m pip check
 	$(OLDEST)/bin/python -m pytest -n 2 -m "not stress" -W ignore::DeprecationWarning

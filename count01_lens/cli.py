@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from count01_lens.numbers_in_text import parse_numbers
+from count01_lens.common.numbers import parse_numbers
 
 if TYPE_CHECKING:
-    from count01_lens.training import TrainResult
+    from count01_lens.training.training_run import TrainResult
 
 app = typer.Typer(
     name="count01-lens",
@@ -63,9 +63,9 @@ def train(
     The defaults are the paper's 16-head model with our recipe. Stop it whenever you like: the
     same command goes on where it was.
     """
-    from count01_lens.model import ModelConfig
-    from count01_lens.recipe import TrainConfig
-    from count01_lens.training import train as train_models
+    from count01_lens.models.model import ModelConfig
+    from count01_lens.training.recipe import TrainConfig
+    from count01_lens.training.training_run import train as train_models
 
     model_config = ModelConfig(
         d_embed=d_embed,
@@ -110,8 +110,8 @@ def verify(
 
     Prints exact accuracies, ties apart, and the smallest sentences that the model gets wrong.
     """
-    from count01_lens.checkpoints import load_checkpoint
-    from count01_lens.verification import verify as verify_model
+    from count01_lens.counts.verification import verify as verify_model
+    from count01_lens.models.checkpoints import load_checkpoint
 
     if fail_under is not None and not 0 <= fail_under <= 1:  # so written, NaN is refused too
         raise ValueError(f"fail_under: expected a share from 0 to 1, got {fail_under}")
@@ -141,12 +141,12 @@ def analyze(
     Prints a table with a line per head and, with --groups all, whether heads cooperate, are
     redundant or compete.
     """
-    from count01_lens.analysis import analyze_heads
-    from count01_lens.checkpoints import load_checkpoint
-    from count01_lens.figures import as_bytes
-    from count01_lens.groups import check_exact
-    from count01_lens.plots import draw_all
-    from count01_lens.storage import check_file_to_write, write_atomically
+    from count01_lens.common.storage import check_file_to_write, write_atomically
+    from count01_lens.heads.analysis import analyze_heads
+    from count01_lens.heads.groups import check_exact
+    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.views.figures import as_bytes
+    from count01_lens.views.plots import draw_all
 
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"{out}: expected a directory, got a file")
@@ -202,10 +202,10 @@ def view(
 
     With --w01 or --w02 also the attention before and after the patch. The file needs no internet.
     """
-    from count01_lens.attention_view import compare_attention, page_of, show_attention
-    from count01_lens.checkpoints import load_checkpoint
-    from count01_lens.share_view import show_shares
-    from count01_lens.storage import check_file_to_write, write_atomically
+    from count01_lens.common.storage import check_file_to_write, write_atomically
+    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.views.attention_view import compare_attention, page_of, show_attention
+    from count01_lens.views.share_view import show_shares
 
     check_file_to_write(out)
     ratios = {name: _ratio(name, text) for name, text in (("w01", w01), ("w02", w02))}
@@ -228,11 +228,11 @@ def sweep(
 
     Figures 7 and 8 of the paper: w01 with '2' at zero, and w02 with '0' and '1' alike.
     """
-    from count01_lens.checkpoints import load_checkpoint
-    from count01_lens.figures import as_bytes
-    from count01_lens.plots import plot_sweep
-    from count01_lens.storage import write_atomically
-    from count01_lens.sweeps import RATIOS, sweep_attention
+    from count01_lens.attention.sweeps import RATIOS, sweep_attention
+    from count01_lens.common.storage import write_atomically
+    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.views.figures import as_bytes
+    from count01_lens.views.plots import plot_sweep
 
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out}: expected a directory, got a file")
@@ -287,10 +287,10 @@ def sweep_models(
     Writes OUT/heads.csv with a line per head and OUT/models.csv with a line per model. Stop it
     whenever you like: the same command goes on where it was.
     """
-    from count01_lens.cluster import workplace
-    from count01_lens.model_sweep import model_grid
-    from count01_lens.model_sweep import sweep_models as sweep
-    from count01_lens.recipe import TrainConfig
+    from count01_lens.jobs.cluster import workplace
+    from count01_lens.training.model_sweep import model_grid
+    from count01_lens.training.model_sweep import sweep_models as sweep
+    from count01_lens.training.recipe import TrainConfig
 
     sizes = {"n_heads": heads, "d_embed": d_embed} | ({} if d_head is None else {"d_head": d_head})
     axes: dict[str, Any] = {name: parse_numbers(text, name) for name, text in sizes.items()}
@@ -352,9 +352,9 @@ def main() -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
-    from count01_lens.cluster import ClusterError
-    from count01_lens.storage import AlreadyInUseError
-    from count01_lens.trainer import TrainingDivergedError
+    from count01_lens.common.storage import AlreadyInUseError
+    from count01_lens.jobs.cluster import ClusterError
+    from count01_lens.training.trainer import TrainingDivergedError
 
     expected = (ValueError, OSError, AlreadyInUseError, ClusterError, TrainingDivergedError)
     if not isinstance(error, expected):

@@ -9,8 +9,8 @@ Stopped at any moment, the same command goes on where it was.
 import argparse
 from pathlib import Path
 
-from count01_lens.checkpoints import save_checkpoint
-from count01_lens.results import ResultStore
+from count01_lens.jobs.results import ResultStore
+from count01_lens.models.checkpoints import save_checkpoint
 from experiments.report import write_report
 from experiments.rows import ROWS
 from experiments.runs import main_jobs, models_of

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
-from count01_lens.jobs import Job
+from count01_lens.jobs.running import Job
+from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
 from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "D1", "The data set"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from count01_lens.storage import write_atomically
+from count01_lens.common.storage import write_atomically
 
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
-from count01_lens.jobs import Job
-from count01_lens.plots import plot_gains, plot_pairs
+from count01_lens.jobs.running import Job
+from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
+from count01_lens.views.plots import plot_gains, plot_pairs
 from experiments.readings import summary
 from experiments.runs import (
     MAIN,

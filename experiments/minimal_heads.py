@@ -9,11 +9,11 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 import count01_lens as cl
-from count01_lens.evolution import split_stack
-from count01_lens.figures import FIVE, FOUR, NotebookFigure
-from count01_lens.heads import head_data_of_form
-from count01_lens.jobs import Job
-from count01_lens.metrics import separation_accuracy
+from count01_lens.heads.metrics import separation_accuracy
+from count01_lens.heads.runners import head_data_of_form
+from count01_lens.jobs.running import Job
+from count01_lens.training.evolution import split_stack
+from count01_lens.views.figures import FIVE, FOUR, NotebookFigure
 from experiments.claims import T1_ROWS
 from experiments.readings import summary, under_each_reading
 from experiments.runs import VERSION, recipe_of, share, training_seconds

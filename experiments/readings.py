@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.metrics import HeadData
-from count01_lens.probes import Array
+from count01_lens.common.types import Array
+from count01_lens.heads.metrics import HeadData
 
 MEAN: dict[str, object] = {"average": True, "penalise_bias": False}
 READINGS: dict[str, dict[str, object]] = {

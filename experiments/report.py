@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from count01_lens.checkpoints import MANIFEST, load_checkpoint
-from count01_lens.report import sentence_part
-from count01_lens.report_page import (
+from count01_lens.common.storage import check_file_to_write, write_atomically
+from count01_lens.models.checkpoints import MANIFEST, load_checkpoint
+from count01_lens.views.report import sentence_part
+from count01_lens.views.report_page import (
     Html,
     Part,
     Tone,
@@ -39,7 +40,6 @@ from count01_lens.report_page import (
     tiles,
     unfolding,
 )
-from count01_lens.storage import check_file_to_write, write_atomically
 from experiments.saved_results import CLAIMS_FILE, ROWS, VERDICTS, Results, read_results, row_file
 
 TITLE = "Do attention heads compete or cooperate during counting? A reproduction"

@@ -13,13 +13,13 @@ import pandas as pd
 import torch
 
 import count01_lens as cl
-from count01_lens.groups import METRICS, all_groups, shapley_interactions
-from count01_lens.heads import head_data
-from count01_lens.jobs import Job
-from count01_lens.model import hooked_transformer
-from count01_lens.recipe import steps_per_epoch
-from count01_lens.stack import raw_of
-from count01_lens.sweeps import RATIOS
+from count01_lens.attention.sweeps import RATIOS
+from count01_lens.heads.groups import METRICS, all_groups, shapley_interactions
+from count01_lens.heads.runners import head_data
+from count01_lens.jobs.running import Job
+from count01_lens.models.model import hooked_transformer
+from count01_lens.training.recipe import steps_per_epoch
+from count01_lens.training.stack import raw_of
 from experiments.readings import under_each_reading
 from experiments.suite import Size
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from count01_lens.storage import sha256
+from count01_lens.common.storage import sha256
 from experiments import rows
 
 CLAIMS_FILE = Path(__file__).with_name("claims.py")

@@ -27,12 +27,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from count01_lens.cluster import ClusterError, workplace
-from count01_lens.figures import as_bytes
-from count01_lens.jobs import Job, Outcome, run_jobs
-from count01_lens.results import ResultStore
-from count01_lens.storage import AlreadyInUseError, json_bytes, write_atomically
-from count01_lens.versions import library_versions
+from count01_lens.common.storage import AlreadyInUseError, json_bytes, write_atomically
+from count01_lens.common.versions import library_versions
+from count01_lens.jobs.cluster import ClusterError, workplace
+from count01_lens.jobs.results import ResultStore
+from count01_lens.jobs.running import Job, Outcome, run_jobs
+from count01_lens.views.figures import as_bytes
 from experiments import claims
 
 Size = Literal["quick", "full"]

@@ -4,8 +4,8 @@ import sys
 
 import pandas as pd
 
-from count01_lens.figures import FIVE, FOUR, NotebookFigure
-from count01_lens.jobs import Job
+from count01_lens.jobs.running import Job
+from count01_lens.views.figures import FIVE, FOUR, NotebookFigure
 from experiments.runs import MAIN, main_jobs, together
 from experiments.suite import Load, Measured, Shown, Size, main, spread
 

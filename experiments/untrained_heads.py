@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.figures import FOUR, NotebookFigure
-from count01_lens.heads import head_data
-from count01_lens.jobs import Job
-from count01_lens.metrics import separation_accuracy
+from count01_lens.heads.metrics import separation_accuracy
+from count01_lens.heads.runners import head_data
+from count01_lens.jobs.running import Job
+from count01_lens.views.figures import FOUR, NotebookFigure
 from experiments.readings import summary, under_each_reading
 from experiments.runs import MAIN, VERSION, share
 from experiments.suite import Load, Measured, Shown, Size, main, spread

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from count01_lens.jobs import Job
-from count01_lens.plots import plot_sweep
+from count01_lens.jobs.running import Job
+from count01_lens.views.plots import plot_sweep
 from experiments import vary_w01
 from experiments.runs import MAIN
 from experiments.suite import Load, Measured, Shown, Size, main, spread

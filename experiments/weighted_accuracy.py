@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pandas as pd
 
-from count01_lens.figures import NotebookFigure
-from count01_lens.jobs import Job
+from count01_lens.jobs.running import Job
+from count01_lens.views.figures import NotebookFigure
 from experiments import heads_over_training
 from experiments.runs import MAIN, together
 from experiments.suite import Load, Measured, Shown, Size, main

@@ -1,31 +1,19 @@
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from count01_lens.checkpoints import checkpoint_info, load_checkpoint, save_checkpoint
-from count01_lens.handcrafted import cooperative_model, minimal_model
-from count01_lens.model import ModelConfig, build_model
-from count01_lens.numbers_in_text import parse_numbers
+from count01_lens.common.numbers import parse_numbers
+from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint, save_checkpoint
+from count01_lens.models.handcrafted import cooperative_model, minimal_model
+from count01_lens.models.model import ModelConfig, build_model
+from tests.helpers import PROGRAM, run
 
-PROGRAM = Path(sys.executable).parent / "count01-lens"
 SMALL = ["--heads", "2", "--d-embed", "4", "--epochs", "2", "--batch-size", "700"]
-
-
-def run(*arguments, **options):
-    return subprocess.run(
-        [str(PROGRAM), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"},
-        **options,
-    )
 
 
 def test_train_leaves_checkpoints_and_a_summary(tmp_path):

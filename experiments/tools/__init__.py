@@ -1,0 +1,1 @@
+"""What maintainers run: benchmarks, mutants, the trust page, oldest versions, recipes."""

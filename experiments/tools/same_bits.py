@@ -28,7 +28,7 @@ def values_of_the_example() -> dict[str, Any]:
     """Measure the bundled model: heads, pairs, and every sentence up to 100."""
     model = cl.example_model()
     analysis = cl.analyze_heads(model)
-    found = {f"table.{name}": list(analysis.table[name]) for name in analysis.table}
+    found: dict[str, Any] = {f"table.{name}": list(analysis.table[name]) for name in analysis.table}
     found |= {f"pairs.{name}": matrix for name, matrix in analysis.pairs.items()}
     found["accuracy"] = list(analysis.accuracy.values())
     verified = cl.verify(model, up_to=100).to_dict()

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from count01_lens.storage import json_bytes, write_atomically
-from count01_lens.versions import library_versions
+from count01_lens.common.storage import json_bytes, write_atomically
+from count01_lens.common.versions import library_versions
 
 
 def attack_and_keep(

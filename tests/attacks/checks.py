@@ -15,9 +15,9 @@ from sklearn.svm import LinearSVC
 from transformer_lens import HookedTransformer
 
 import count01_lens as cl
-import count01_lens.figures
-import count01_lens.plots
-from count01_lens.dataset import SplitSpec, make_splits
+import count01_lens.views.figures
+import count01_lens.views.plots
+from count01_lens.tasks.dataset import SplitSpec, make_splits
 
 RIGHT = "right"
 SMALL = cl.ModelConfig(d_embed=4, n_heads=2, n_ctx=64)
@@ -133,15 +133,15 @@ def attack_figures(cases: int, seed: int) -> Counter[str]:
     model = cl.cooperative_model()
     analysis = cl.analyze_heads(model, SPLITS)
     drawn = [
-        lambda: count01_lens.plots.plot_pairs(analysis),
-        lambda: count01_lens.plots.plot_attention_ratios(analysis),
-        lambda: count01_lens.plots.plot_head_outputs(model, analysis),
-        lambda: count01_lens.plots.plot_shapley(analysis),
+        lambda: count01_lens.views.plots.plot_pairs(analysis),
+        lambda: count01_lens.views.plots.plot_attention_ratios(analysis),
+        lambda: count01_lens.views.plots.plot_head_outputs(model, analysis),
+        lambda: count01_lens.views.plots.plot_shapley(analysis),
     ]
     outcomes: Counter[str] = Counter()
     for case in range(cases):
         draw, kind = drawn[case % len(drawn)], ("svg", "png")[case // len(drawn) % 2]
-        one, two = (count01_lens.figures.as_bytes(draw(), kind) for _ in range(2))
+        one, two = (count01_lens.views.figures.as_bytes(draw(), kind) for _ in range(2))
         open_figures = plt.get_fignums()
         plt.close("all")
         if one != two:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from count01_lens.storage import load_tensors
+from count01_lens.common.storage import load_tensors
 
 TRAIN = [
     "--seeds", "0,3", "--heads", "2", "--d-embed", "4", "--epochs", "2", "--batch-size", "700",

@@ -26,9 +26,9 @@ import torch
 from transformer_lens import HookedTransformer
 
 import count01_lens as cl
-from count01_lens.checkpoints import checkpoint_info
-from count01_lens.dataset import SplitSpec, make_splits
-from count01_lens.storage import load_tensors
+from count01_lens.common.storage import load_tensors
+from count01_lens.models.checkpoints import checkpoint_info
+from count01_lens.tasks.dataset import SplitSpec, make_splits
 from tests.attacks.fork_server import End, fork_server
 
 CONFIG = cl.TrainConfig(

@@ -32,12 +32,12 @@ import safetensors.torch
 import torch
 
 import count01_lens as cl
-from count01_lens.checkpoints import checkpoint_info
-from count01_lens.dataset import SplitSpec, make_splits
-from count01_lens.jobs import Job
-from count01_lens.results import ResultError, ResultStore, encode
-from count01_lens.run_directory import RunDirectoryError
-from count01_lens.storage import DamagedFileError, _digest, sha256
+from count01_lens.common.storage import DamagedFileError, _digest, sha256
+from count01_lens.jobs.results import ResultError, ResultStore, encode
+from count01_lens.jobs.running import Job
+from count01_lens.models.checkpoints import checkpoint_info
+from count01_lens.tasks.dataset import SplitSpec, make_splits
+from count01_lens.training.run_directory import RunDirectoryError
 from tests.attacks.fork_server import fork_server, task
 
 SAME, RESEALED = "same bits", "resealed, and read as written"

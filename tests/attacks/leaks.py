@@ -29,9 +29,9 @@ from torch.nn.modules import module as torch_module
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import count01_lens as cl
-from count01_lens.dataset import SplitSpec, make_splits
-from count01_lens.hooks import head_names, hooks_attached
-from count01_lens.threads import one_thread
+from count01_lens.common.threads import one_thread
+from count01_lens.models.hooks import head_names, hooks_attached
+from count01_lens.tasks.dataset import SplitSpec, make_splits
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = str(Path(cl.__file__).parent)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from count01_lens.model import ModelConfig, hooked_transformer, initial_raw
+from count01_lens.models.model import ModelConfig, hooked_transformer, initial_raw
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 AT = ("=", "answer")

@@ -16,15 +16,19 @@ import torch
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import LinearSVC
 
-from count01_lens.analysis import analyze_heads
-from count01_lens.closed_form import CountForm, multiplicities, smallest_safe
-from count01_lens.compact import compact_logits
-from count01_lens.dataset import MAX_COUNT, Split, Splits, SplitSpec, make_splits
-from count01_lens.decisions import eos_margin, four_margin, says_answer
-from count01_lens.groups import METRICS, shapley_interactions, shapley_values
-from count01_lens.handcrafted import cooperative_model, ensemble_model, minimal_model
-from count01_lens.heads import head_data, head_logits, head_outputs, model_logits
-from count01_lens.language import (
+from count01_lens.counts.closed_form import CountForm, multiplicities, smallest_safe
+from count01_lens.counts.compact import compact_logits
+from count01_lens.counts.readout import learned_readout, readout
+from count01_lens.heads.analysis import analyze_heads
+from count01_lens.heads.groups import METRICS, shapley_interactions, shapley_values
+from count01_lens.heads.metrics import HeadData, areas, end_accuracy, learned_accuracy, roc_auc
+from count01_lens.heads.probes import LinearSVM, NotConvergedWarning, fit_many
+from count01_lens.heads.runners import head_data, head_logits, head_outputs, model_logits
+from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
+from count01_lens.models.model import make_hooked_transformer
+from count01_lens.tasks.dataset import MAX_COUNT, Split, Splits, SplitSpec, make_splits
+from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
+from count01_lens.tasks.language import (
     MalformedSentenceError,
     WrongAnswerError,
     decode,
@@ -34,11 +38,7 @@ from count01_lens.language import (
     split_into_tokens,
     validate,
 )
-from count01_lens.metrics import HeadData, areas, end_accuracy, learned_accuracy, roc_auc
-from count01_lens.model import make_hooked_transformer
-from count01_lens.probes import LinearSVM, NotConvergedWarning, fit_many
-from count01_lens.readout import learned_readout, readout
-from count01_lens.tokenizer import count01_tokenizer
+from count01_lens.tasks.tokenizer import count01_tokenizer
 from tests.attacks.numpy_model import (
     AT,
     EOS,

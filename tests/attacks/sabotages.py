@@ -15,23 +15,17 @@ import numpy as np
 import pytest
 import torch
 
-from count01_lens import (
-    attention_rows,
-    dataset,
-    figures,
-    groups,
-    heads,
-    hooks,
-    interventions,
-    metrics,
-    patching,
-    plots,
-    probes,
-    readout,
-    storage,
-    trainer,
-)
-from count01_lens.closed_form import KEYS, QUERIES, CountForm, _seen, multiplicities
+from count01_lens.attention import interventions
+from count01_lens.attention import rows as attention_rows
+from count01_lens.common import storage
+from count01_lens.counts import readout
+from count01_lens.counts.closed_form import KEYS, QUERIES, CountForm, _seen, multiplicities
+from count01_lens.heads import groups, metrics, probes
+from count01_lens.heads import runners as heads
+from count01_lens.models import hooks
+from count01_lens.tasks import dataset
+from count01_lens.training import trainer
+from count01_lens.views import figures, patching, plots
 
 BROKEN = "COUNT01_BROKEN_BUILD"  # the name of the variable that tells `broken_build` what to do
 

@@ -1,0 +1,1 @@
+"""What all rooms use, and that knows nothing of them: types, checks, files, progress, text."""

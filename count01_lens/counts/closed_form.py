@@ -1,0 +1,289 @@
+"""The model as algebra over counts, for a stack of models at once.
+
+What a one-layer model without positions computes at '=' depends only on how often each token
+occurs. With scores `S` and values `v` per token, a head's output is
+
+    z = Σ_t n_t e^{S_t} v_t / Σ_t n_t e^{S_t},
+
+two small matrix products for a whole batch of sentences. `CountForm` holds the tables.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from einops import einsum, rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from count01_lens.common.types import HookedTransformer
+from count01_lens.counts.compact import require_count_form
+from count01_lens.tasks.dataset import labels_of
+from count01_lens.tasks.language import Token
+
+# Where sentences are asked for their next token. Both at once is what training needs.
+Place = Literal["=", "answer", "both"]
+
+# The tokens at these places, which ask ("queries"); in the order of the vocabulary they are
+# neighbours, so that a table's rows for them are a slice, and no copy.
+QUERIES: dict[Place, slice] = {
+    "=": slice(Token.EQUALS, Token.EQUALS + 1),
+    "answer": slice(Token.FOUR, Token.FIVE + 1),
+    "both": slice(Token.EQUALS, Token.FIVE + 1),
+}
+# Nothing is asked after '[EOS]', so no query sees it.
+KEYS = slice(Token.BOS, Token.EOS)
+
+
+def multiplicities(
+    counts: Int[Tensor, "*model sample 3"], place: Place, dtype: torch.dtype
+) -> Float[Tensor, "*model row query key"]:
+    """How often each key token stands before (or at) each query token of a sentence.
+
+    A sentence at one place has one query token, the multiplicities of the others are zero. There is
+    a row for each sentence; "both" gives all sentences at '=', then all at their right answer.
+    """
+    if place == "both":
+        at_equals = F.pad(multiplicities(counts, "=", dtype), (0, 0, 0, 2))
+        at_answer = F.pad(multiplicities(counts, "answer", dtype), (0, 0, 1, 0))
+        return torch.cat([at_equals, at_answer], dim=-3)
+    n0, n1, n2 = counts.unbind(-1)
+    one, zero = torch.ones_like(n0), torch.zeros_like(n0)
+    before = torch.stack([one, n0, n1, n2, one, zero, zero], dim=-1).unsqueeze(-2)
+    if place == "=":
+        return before.to(dtype)
+    is_four = labels_of(counts)
+    asked = torch.stack([is_four, ~is_four], dim=-1).unsqueeze(-1)
+    itself = F.pad(torch.eye(2, dtype=counts.dtype), (Token.FOUR, 0))
+    return (asked * (before + itself)).to(dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class CountForm:
+    """Token tables of a stack of models, from which everything they compute follows.
+
+    Attributes:
+        scores: attention scores `S[query, key]` of every head, over the eight tokens.
+        values: value vectors.
+        logit_weights: the paper's `w_{i,t}`, from a head's output to the logits.
+        logit_bias: what the logits of a current token are without any head.
+    """
+
+    scores: Float[Tensor, "model head query=8 key=8"]
+    values: Float[Tensor, "model head key=8 d_head"]
+    logit_weights: Float[Tensor, "model head d_head vocab"]
+    logit_bias: Float[Tensor, "model token=8 vocab"]
+
+    @classmethod
+    def from_parameters(
+        cls, parameters: Mapping[str, Float[Tensor, "model ..."]], attn_scale: float = 1.0
+    ) -> "CountForm":
+        """Make the tables from parameters with TransformerLens's names and a `model` axis."""
+        W_E, W_U = parameters["embed.W_E"], parameters["unembed.W_U"]
+        read = [parameters[f"blocks.0.attn.W_{letter}"] for letter in "QKV"]
+        biases = [parameters[f"blocks.0.attn.b_{letter}"] for letter in "QKV"]
+        W_O = rearrange(parameters["blocks.0.attn.W_O"], "m head d_head r -> m (head d_head) r")
+        skip = (W_E + parameters["blocks.0.attn.b_O"].unsqueeze(1)) @ W_U
+        scores, values = scores_and_values(W_E, read, biases, attn_scale)
+        return cls(
+            scores=scores,
+            values=values,
+            logit_weights=rearrange(
+                W_O @ W_U, "m (head d_head) vocab -> m head d_head vocab", head=scores.shape[1]
+            ),
+            logit_bias=skip + parameters["unembed.b_U"].unsqueeze(1),
+        )
+
+    @classmethod
+    def from_models(
+        cls,
+        models: Sequence[HookedTransformer],
+        dtype: torch.dtype | None = None,
+        *,
+        ignore_hooks: bool = False,
+    ) -> "CountForm":
+        """Make the tables of models of one shape, to which `count_form_applies`.
+
+        Args:
+            models: at least one.
+            dtype: of the tables; the models' own by default.
+            ignore_hooks: take models with hooks attached, as if these were not there.
+        """
+        if not isinstance(models, Sequence) or not models:
+            raise ValueError(f"models: expected a list of at least one model, got {models!r}")
+        for model in models:
+            require_count_form(model, ignore_hooks=ignore_hooks)
+        shapes = {(m.cfg.d_model, m.cfg.n_heads, m.cfg.d_head) for m in models}
+        scales = {float(m.blocks[0].attn.attn_scale) for m in models}
+        if len(shapes) > 1 or len(scales) > 1:
+            raise ValueError(
+                "models: expected one (d_model, n_heads, d_head) and one attn_scale, "
+                f"got {sorted(shapes)} and {sorted(scales)}; make a CountForm of each"
+            )
+        states = [
+            {
+                name: parameter.detach().cpu().to(dtype or parameter.dtype)
+                for name, parameter in model.named_parameters()
+                if name != "pos_embed.W_pos"  # zero, and of another size where n_ctx differs
+            }
+            for model in models
+        ]
+        stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+        return cls.from_parameters(stacked, scales.pop())
+
+    @classmethod
+    def magnitudes(cls, model: HookedTransformer, dtype: torch.dtype) -> "CountForm":
+        """Make the tables of a model with all parameters replaced by their absolute values.
+
+        Each entry is then the sum of the absolute values of what is summed up to the entry of the
+        real table: the yardstick of its rounding error, however much cancels.
+        """
+        require_count_form(model)
+        parameters = {
+            name: parameter.detach().cpu().to(dtype).abs().unsqueeze(0)
+            for name, parameter in model.named_parameters()
+        }
+        return cls.from_parameters(parameters, float(model.blocks[0].attn.attn_scale))
+
+    def attention(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample head query key"]:
+        """Attention that all tokens of one type get together: `softmax(S + log n)`.
+
+        Always safe: an absent token has `log 0 = -inf` and takes no part in the maximum.
+        """
+        scores = rearrange(
+            self.scores[:, :, QUERIES[place], KEYS], "m head q key -> m 1 head (q key)"
+        )
+        log_n = rearrange(multiplicity.log(), "... sample q key -> ... sample 1 (q key)")
+        attention = torch.softmax(scores + log_n, dim=-1)
+        return rearrange(attention, "... (q key) -> ... q key", q=multiplicity.shape[-2])
+
+    def head_outputs(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample head d_head"]:
+        """Compute `hook_z` of every head."""
+        outputs = self._outputs_by_coordinate(multiplicity, place)
+        return rearrange(outputs, "m sample d_head head -> m sample head d_head")
+
+    def _outputs_by_coordinate(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample d_head head"]:
+        """Compute head outputs with heads last: their division is then several times faster."""
+        scores = self.scores[:, :, QUERIES[place], KEYS] + _seen(place, self.scores)
+        numerator, denominator = self._sums(scores, multiplicity)
+        unsafe = denominator.detach().amin(dim=(1, 2)) < smallest_safe(scores.dtype)
+        if not unsafe.any():
+            return numerator * denominator.reciprocal().unsqueeze(-2)
+        if unsafe.all():
+            return self._outputs_by_attention(multiplicity, place)
+        # The slower way for those models alone; a denominator of 1 keeps their share of the rest
+        # finite, which is then overwritten.
+        which = unsafe.nonzero().flatten()
+        some = CountForm(*(getattr(self, field.name)[which] for field in fields(self)))
+        n = multiplicity[which] if multiplicity.dim() == 4 else multiplicity
+        denominator = torch.where(unsafe[:, None, None], 1.0, denominator)
+        outputs = numerator * denominator.reciprocal().unsqueeze(-2)
+        return outputs.index_copy(0, which, some._outputs_by_attention(n, place))
+
+    def _sums(
+        self,
+        scores: Float[Tensor, "model head query key"],
+        multiplicity: Float[Tensor, "*model sample query key"],
+    ) -> tuple[Float[Tensor, "model sample d_head head"], Float[Tensor, "model sample head"]]:
+        """Compute Σ n e^S v and Σ n e^S, whose quotient is the output.
+
+        Scores relative to the largest one keep e^S from overflowing. They can still all underflow,
+        where the token with the largest score is absent from a sentence: then the denominator is
+        tiny, and the slower way, which looks at present tokens only, has to be taken.
+        """
+        relative = torch.exp(scores - scores.detach().amax(dim=-1, keepdim=True))
+        n = rearrange(multiplicity, "... sample q key -> ... sample (q key)")
+        denominator = n @ rearrange(relative, "m head q key -> m (q key) head")
+        weighted = relative.unsqueeze(-1) * self.values[:, :, None, KEYS]
+        numerator = n @ rearrange(weighted, "m head q key d -> m (q key) (d head)")
+        by_coordinate = rearrange(
+            numerator, "m sample (d head) -> m sample d head", head=scores.shape[1]
+        )
+        return by_coordinate, denominator
+
+    def _outputs_by_attention(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample d_head head"]:
+        attention = self.attention(multiplicity, place).sum(dim=-2)
+        values = self.values[:, :, KEYS]
+        return einsum(attention, values, "m sample head key, m head key d -> m sample d head")
+
+    def head_logits(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample head vocab"]:
+        """Compute the share of every head in every logit, `O_i · w_{i,t}`."""
+        outputs = self.head_outputs(multiplicity, place)
+        return einsum(outputs, self.logit_weights, "m sample head d, m head d t -> m sample head t")
+
+    def logits(
+        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+    ) -> Float[Tensor, "model sample vocab"]:
+        """Compute the logits of the next token."""
+        outputs = rearrange(
+            self._outputs_by_coordinate(multiplicity, place), "m sample d head -> m sample (d head)"
+        )
+        weights = rearrange(self.logit_weights, "m head d vocab -> m (d head) vocab")
+        # A batched product with gaps in its input would be taken apart, model by model.
+        current = asked(multiplicity).contiguous()
+        return outputs @ weights + current @ self.logit_bias[:, QUERIES[place]]
+
+
+def scores_and_values(
+    embedding: Float[Tensor, "model token=8 d_model"],
+    weights: Sequence[Float[Tensor, "model head d_model d_head"]],
+    biases: Sequence[Float[Tensor, "model head d_head"]],
+    attn_scale: float,
+) -> tuple[Float[Tensor, "model head query=8 key=8"], Float[Tensor, "model head key=8 d_head"]]:
+    """Make the tables of attention from what queries, keys and values read.
+
+    Args:
+        embedding: what they read of each token.
+        weights: of queries, keys and values.
+        biases: likewise, or none.
+        attn_scale: what scores are divided by.
+    """
+    # Heads are put side by side: one product per model is much faster than one per head.
+    side_by_side = rearrange(torch.cat(list(weights), dim=1), "m h d_model d -> m d_model (h d)")
+    read = embedding @ side_by_side
+    if biases:
+        read = read + rearrange(torch.cat(list(biases), dim=1), "m h d -> m 1 (h d)")
+    q, k, values = rearrange(
+        read, "m token (letter h d) -> letter m h token d", letter=3, h=weights[0].shape[1]
+    )
+    scores = q @ k.mT
+    return (scores if attn_scale == 1 else scores / attn_scale), values
+
+
+def asked(
+    multiplicity: Float[Tensor, "*model sample query key"],
+) -> Float[Tensor, "*model sample query"]:
+    """Tell which query token each sentence has: the one that '[BOS]' stands before."""
+    return multiplicity[..., Token.BOS]
+
+
+def _seen(place: Place, like: Tensor) -> Float[Tensor, "query key"]:
+    """Zero where a query token can see a key token, -inf elsewhere; added to scores."""
+    return _SEEN[QUERIES[place]].to(like)
+
+
+# Every query sees '[BOS]' to '='; '4' and '5' see themselves, too.
+_SEEN = torch.full((len(Token), Token.EOS), -torch.inf, dtype=torch.float64)
+_SEEN[QUERIES["both"], : Token.FOUR] = 0.0
+_SEEN[Token.FOUR, Token.FOUR] = _SEEN[Token.FIVE, Token.FIVE] = 0.0
+
+
+def smallest_safe(dtype: torch.dtype) -> float:
+    """The smallest denominator whose inverse, and its square in the gradient, are harmless.
+
+    It is also far above anything that underflow could have taken from it.
+    """
+    return math.sqrt(torch.finfo(dtype).tiny) * 1e4

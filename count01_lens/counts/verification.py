@@ -1,0 +1,323 @@
+"""Run a model on every sentence up to a size: exact accuracies instead of estimates.
+
+There are (up_to + 1)³ triples of counts, 8.1 million up to 200. They are run as counts, one number
+of '0's after the other, so that memory stays small however large the domain is.
+"""
+
+import dataclasses
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from count01_lens.common.progress import track
+from count01_lens.common.threads import one_thread
+from count01_lens.common.types import HookedTransformer
+from count01_lens.common.validation import check_dtype, check_int
+from count01_lens.counts.closed_form import CountForm, multiplicities
+from count01_lens.counts.compact import require_count_form
+from count01_lens.tasks.dataset import labels_of
+from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
+from count01_lens.tasks.language import Token, right_answer
+
+LARGEST_SIZE = 2000
+_CHUNK = 8192  # sentences at a time: what fits the processor's cache is fastest
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Verification:
+    """What a model does on all sentences with at most `up_to` '0's, '1's and '2's each.
+
+    The answer after '=' is '4' where its logit is above that of '5'. '[EOS]' is asked for after
+    the right answer and counts if it leads all other tokens.
+
+    Attributes:
+        up_to: the size.
+        dtype: what was computed in. float64 on a float32 model takes its weights as they are.
+        n_sentences: (up_to + 1)³.
+        n_ties: sentences with as many '0's as '1's; their right answer is '5'.
+        n_errors: sentences answered wrongly.
+        n_tie_errors: those of them that are ties.
+        n_eos_errors: sentences that are not ended.
+        n_other_tokens: sentences in which another token than '4' and '5' leads at '='.
+        n_below_rounding: answers whose margin is smaller than an estimate, on the safe side, of
+            its rounding error in the coarser of this and the model's own precision. Running the
+            model another way may turn them round; all others stay.
+        smallest_margin: the smallest distance between the logits of '4' and '5'.
+        frontier: the largest size up to which there is no wrong answer; -1 if there is none.
+        non_tie_frontier: the same, ties left aside.
+        counterexamples: counts of the smallest wrongly answered sentences.
+        eos_counterexamples: counts of the smallest sentences that are not ended.
+    """
+
+    up_to: int
+    dtype: str
+    n_sentences: int
+    n_ties: int
+    n_errors: int
+    n_tie_errors: int
+    n_eos_errors: int
+    n_other_tokens: int
+    n_below_rounding: int
+    smallest_margin: float
+    frontier: int
+    non_tie_frontier: int
+    counterexamples: Int[Tensor, "wrong 3"]
+    eos_counterexamples: Int[Tensor, "unended 3"]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers."""
+        return 1 - self.n_errors / self.n_sentences
+
+    @property
+    def tie_accuracy(self) -> float:
+        """Share of right answers among ties."""
+        return 1 - self.n_tie_errors / self.n_ties
+
+    @property
+    def non_tie_accuracy(self) -> float:
+        """Share of right answers among all but ties; NaN if all sentences are ties."""
+        n = self.n_sentences - self.n_ties
+        return 1 - (self.n_errors - self.n_tie_errors) / n if n else float("nan")
+
+    @property
+    def eos_accuracy(self) -> float:
+        """Share of sentences that are ended."""
+        return 1 - self.n_eos_errors / self.n_sentences
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in ("accuracy", "tie_accuracy", "non_tie_accuracy", "eos_accuracy"):
+            values[name] = getattr(self, name)
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                values[name] = value.tolist()
+            elif isinstance(value, float) and not math.isfinite(value):
+                values[name] = None  # JSON has no NaN
+        return values
+
+    def __repr__(self) -> str:
+        ends = f"{_percent(self.eos_accuracy)}  ({self.n_eos_errors:,} not ended)"
+        lines = [
+            f"all {self.n_sentences:,} sentences with 0 to {self.up_to} of each token "
+            f"({self.dtype})",
+            f"  answer        {_percent(self.accuracy)}  ({self.n_errors:,} wrong)",
+            f"    ties        {_percent(self.tie_accuracy)}  "
+            f"({self.n_tie_errors:,} wrong of {self.n_ties:,})",
+            f"    others      {_percent(self.non_tie_accuracy)}  "
+            f"({self.n_errors - self.n_tie_errors:,} wrong of "
+            f"{self.n_sentences - self.n_ties:,})",
+            f"  [EOS]         {ends}",
+            f"  no error      {_frontier_text(self.frontier, self.up_to)}; "
+            f"ties aside {_frontier_text(self.non_tie_frontier, self.up_to)}",
+            f"  too close     {self.n_below_rounding:,} answers hang on rounding "
+            f"(smallest margin {self.smallest_margin:.1e})",
+        ]
+        if self.n_other_tokens:
+            lines.append(f"  off syntax    {self.n_other_tokens:,} sentences say neither 4 nor 5")
+        if self.n_errors:
+            lines.append(f"  smallest wrong answers, as counts of 0, 1, 2: {self._examples()}")
+        return "\n".join(lines)
+
+    def _examples(self) -> str:
+        shown = self.counterexamples[:3].tolist()
+        return "; ".join(
+            f"{n0}, {n1}, {n2} (right: {right_answer(n0, n1)})" for n0, n1, n2 in shown
+        )
+
+
+def verify(
+    model: HookedTransformer,
+    up_to: int = 200,
+    *,
+    dtype: torch.dtype = torch.float64,
+    keep: int = 100,
+    progress: bool | None = False,
+) -> Verification:
+    """Run every sentence with 0 to `up_to` of each of '0', '1', '2'.
+
+    Args:
+        model: one to which `count_form_applies`.
+        up_to: the size; time grows with its third power.
+        dtype: precision of the computation.
+        keep: how many counterexamples to keep, smallest first.
+        progress: show a progress bar; None shows it in a terminal or notebook only.
+
+    Example:
+        >>> found = cl.verify(cl.example_model(), up_to=40)
+        >>> found.n_sentences, found.n_errors
+        (68921, 7)
+    """
+    up_to = check_int("up_to", up_to, at_least=0)
+    keep = check_int("keep", keep, at_least=0)
+    if up_to > LARGEST_SIZE:
+        raise ValueError(f"up_to: expected at most {LARGEST_SIZE}, got {up_to}")
+    check_dtype(dtype)
+    require_count_form(model)
+    form = CountForm.from_models([model], dtype=dtype)
+    if not all(bool(torch.isfinite(table).all()) for table in vars(form).values()):
+        raise ValueError("model: expected finite weights, got NaN or infinite ones")
+    coarser = max(dtype, model.W_E.dtype, key=lambda precision: torch.finfo(precision).eps)
+    errors = _RoundingErrors(form, CountForm.magnitudes(model, dtype), coarser)
+
+    @torch.no_grad()  # grad mode belongs to a thread
+    def run(n0: int) -> _Tally:
+        tally = _Tally(up_to, keep)
+        for counts in torch.split(_sentences_with(n0, up_to), _CHUNK):
+            at_equals = form.logits(multiplicities(counts, "=", dtype), "=")[0]
+            at_answer = form.logits(multiplicities(counts, "answer", dtype), "answer")[0]
+            tally.add(counts, at_equals, at_answer)
+            tally.n_below_rounding += errors.count_unsafe(counts, four_margin(at_equals))
+        return tally
+
+    # One torch thread each for as many workers as torch would use threads.
+    total, workers = _Tally(up_to, keep), torch.get_num_threads()
+    with one_thread(), ThreadPoolExecutor(workers) as pool:
+        for tally in track(pool.map(run, range(up_to + 1)), up_to + 1, "verifying", progress):
+            total.merge(tally)
+    return total.result(str(dtype).removeprefix("torch."))
+
+
+def _sentences_with(n0: int, up_to: int) -> Int[Tensor, "sample 3"]:
+    """All sentences with one number of '0's."""
+    sizes = torch.arange(up_to + 1)
+    return torch.cartesian_prod(torch.tensor([n0]), sizes, sizes)
+
+
+class _RoundingErrors:
+    """Estimates the error of the margin between '4' and '5' where it is computed in some precision.
+
+    Every sum of products is off by about eps times the sum of their absolute values. For a score
+    that is `eps·|S|_t`, and the attention that it gives is off by that factor; for what attending
+    to token t alone would contribute to the two logits it is `eps·|m|_t`. To first order the margin
+    is then off by no more than a few times
+
+        eps · Σ_heads Σ_t a_t [ |m|_t + (1 + |S|_t) (|m_t| + |share|) ],    share = Σ_t a_t m_t,
+
+    with a_t the attention to token t and m_t its contribution to the margin. These are sums over
+    attention like a head's output, so the closed form computes them.
+    """
+
+    def __init__(self, form: CountForm, magnitudes: CountForm, dtype: torch.dtype):
+        self.unit = 4 * torch.finfo(dtype).eps
+        self.bias = float(_sum_of_both(magnitudes.logit_bias)[:, Token.EQUALS].max())
+        alone = four_margin(form.values @ form.logit_weights)
+        both = _sum_of_both(magnitudes.values @ magnitudes.logit_weights)
+        factor = 1 + magnitudes.scores[:, :, Token.EQUALS]
+        tables = torch.stack([alone, factor, both + factor * alone.abs()], dim=-1)
+        no_logits = form.logit_weights.new_zeros(1, tables.shape[1], 3, len(Token))
+        self.form = dataclasses.replace(form, values=tables, logit_weights=no_logits)
+        seen = slice(Token.BOS, Token.FOUR)
+        largest = (both + 2 * factor.amax(dim=-1, keepdim=True) * alone.abs())[..., seen]
+        self.largest = self.unit * (float(largest.amax(dim=-1).sum()) + self.bias)
+
+    def count_unsafe(
+        self, counts: Int[Tensor, "sample 3"], margin: Float[Tensor, " sample"]
+    ) -> int:
+        """Count the sentences whose margin is below the estimate of its error."""
+        close = margin.abs() < self.largest
+        if not bool(close.any()):
+            return 0
+        at_equals = multiplicities(counts[close], "=", margin.dtype)
+        share, factor, weighted = self.form.head_outputs(at_equals, "=")[0].unbind(-1)
+        errors = self.unit * ((weighted + factor * share.abs()).sum(dim=-1) + self.bias)
+        return int((margin[close].abs() < errors).sum())
+
+
+def _sum_of_both(logits: Float[Tensor, "*batch 8"]) -> Float[Tensor, "*batch"]:
+    return logits[..., Token.FOUR] + logits[..., Token.FIVE]
+
+
+@dataclass
+class _Tally:
+    up_to: int
+    keep: int
+    n_ties: int = 0
+    n_errors: int = 0
+    n_tie_errors: int = 0
+    n_eos_errors: int = 0
+    n_other_tokens: int = 0
+    n_below_rounding: int = 0
+    smallest_margin: float = math.inf
+    frontier: int = field(init=False)
+    non_tie_frontier: int = field(init=False)
+    counterexamples: Int[Tensor, "wrong 3"] = field(init=False)
+    eos_counterexamples: Int[Tensor, "unended 3"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.frontier = self.non_tie_frontier = self.up_to
+        self.counterexamples = self.eos_counterexamples = torch.empty(0, 3, dtype=torch.long)
+
+    def add(
+        self,
+        counts: Int[Tensor, "sample 3"],
+        at_equals: Float[Tensor, "sample 8"],
+        at_answer: Float[Tensor, "sample 8"],
+    ) -> None:
+        """Count what happened on these sentences."""
+        margin = four_margin(at_equals)
+        wrong = (margin > 0) != labels_of(counts)
+        ties = counts[:, 0] == counts[:, 1]
+        not_ended = eos_margin(at_answer) <= 0
+        self.n_ties += int(ties.sum())
+        self.n_errors += int(wrong.sum())
+        self.n_tie_errors += int((wrong & ties).sum())
+        self.n_eos_errors += int(not_ended.sum())
+        self.n_other_tokens += int((~says_answer(at_equals)).sum())
+        self.smallest_margin = min(self.smallest_margin, float(margin.abs().min()))
+        self.frontier = min(self.frontier, _last_size_before(counts, wrong, self.up_to))
+        self.non_tie_frontier = min(
+            self.non_tie_frontier, _last_size_before(counts, wrong & ~ties, self.up_to)
+        )
+        self.counterexamples = self._smallest(self.counterexamples, counts[wrong])
+        self.eos_counterexamples = self._smallest(self.eos_counterexamples, counts[not_ended])
+
+    def merge(self, other: "_Tally") -> None:
+        """Add what was counted elsewhere."""
+        for name in vars(self):
+            if name.startswith("n_"):
+                setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("frontier", "non_tie_frontier", "smallest_margin"):
+            setattr(self, name, min(getattr(self, name), getattr(other, name)))
+        self.counterexamples = self._smallest(self.counterexamples, other.counterexamples)
+        self.eos_counterexamples = self._smallest(
+            self.eos_counterexamples, other.eos_counterexamples
+        )
+
+    def result(self, dtype: str) -> Verification:
+        """Put the tally in its final form."""
+        values = {name: value for name, value in vars(self).items() if name != "keep"}
+        n_sentences = (self.up_to + 1) ** 3
+        return Verification(dtype=dtype, n_sentences=n_sentences, **values)
+
+    def _smallest(
+        self, kept: Int[Tensor, "kept 3"], new: Int[Tensor, "sample 3"]
+    ) -> Int[Tensor, "example 3"]:
+        """Merge, smallest first: by the largest count, then by the length of the sentence."""
+        merged = torch.cat([kept, new])
+        size = merged.amax(dim=1) * (3 * LARGEST_SIZE + 1) + merged.sum(dim=1)
+        return merged[size.argsort(stable=True)[: self.keep]]
+
+
+def _last_size_before(
+    counts: Int[Tensor, "sample 3"], wrong: Bool[Tensor, " sample"], up_to: int
+) -> int:
+    return int(counts[wrong].max(dim=1).values.min()) - 1 if bool(wrong.any()) else up_to
+
+
+def _percent(share: float) -> str:
+    """Write a share so that only an exact 1 reads 100 %."""
+    text = f"{100 * share:.4f} %"
+    return "99.9999 %+" if text == "100.0000 %" and share < 1 else f"{text:>10}"
+
+
+def _frontier_text(frontier: int, up_to: int) -> str:
+    if frontier < 0:
+        return "nowhere"
+    return f"up to {frontier}" + (" and maybe beyond" if frontier == up_to else "")

@@ -1,0 +1,1 @@
+"""Measuring heads, free of any task: runners, probes, metrics, groups, games, analysis."""

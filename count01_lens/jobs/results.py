@@ -1,0 +1,257 @@
+"""Results of jobs: a file each, named by what was computed, never by when or where.
+
+    <key>.safetensors   arrays as tensors; `text` is JSON with everything else: the value, and
+                        what was computed, in how many seconds, with which versions
+
+Only the process that holds the lock writes; anybody may read at any time, because a file is there
+whole or not at all. A file whose checksum does not fit counts as absent, so it is computed again. A
+file that is whole but belongs to something else is an error: results are never mixed up.
+"""
+
+import json
+import math
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from count01_lens.common.storage import (
+    DamagedFileError,
+    check_json,
+    load_tensors,
+    locked,
+    parse_json,
+    remove_temporary_files,
+    save_tensors,
+)
+
+Arrays = dict[str, npt.NDArray[Any]]
+# What columns of tables can be; nothing else of a file is looked up by its name.
+_NUMBERS = re.compile("bool|u?int(8|16|32|64)|float(16|32|64)")
+if TYPE_CHECKING:
+    Column = pd.Series[Any]
+else:  # only pandas 3 knows what a Series[...] is
+    Column = pd.Series
+
+_WORDS = ("object", "str", "string")
+
+
+class ResultError(ValueError):
+    """A result is missing, or is not that of the job whose name it bears."""
+
+
+class Described(Protocol):
+    """What has a result: `identity` says all that it depends on, `key` is its SHA-256 sum."""
+
+    @property
+    def key(self) -> str:
+        """The name of the result."""
+
+    @property
+    def identity(self) -> str:
+        """All that the result depends on, as canonical JSON."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a job returned, and how it came about."""
+
+    value: Any
+    name: str
+    identity: dict[str, Any]
+    seconds: float
+    versions: dict[str, str]
+
+
+class ResultStore:
+    """A directory of results."""
+
+    def __init__(self, directory: str | os.PathLike[str]):
+        self.directory = Path(directory)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Prepare for writing and keep other writers out; reading needs no lock."""
+        if self.directory.exists() and not self.directory.is_dir():
+            raise ResultError(f"{self.directory}: expected a directory, got a file")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with locked(self.directory):
+            remove_temporary_files(self.directory)
+            yield
+
+    def path(self, job: Described) -> Path:
+        """The file of a job's result."""
+        return self.directory / f"{job.key}.safetensors"
+
+    def load(self, job: Described) -> Any:
+        """Return what a job returned; arrays as NumPy's, tables as pandas', tuples as lists."""
+        result = self.find(job)
+        if result is None:
+            raise ResultError(f"{self.path(job)}: expected a result, got none; run the job first")
+        return result.value
+
+    def find(self, job: Described) -> Result | None:
+        """Return the result of a job, or None if there is none or a damaged one."""
+        path = self.path(job)
+        if not path.exists():
+            return None
+        try:
+            result = decode({name: array.numpy() for name, array in load_tensors(path).items()})
+        except (DamagedFileError, LookupError, TypeError, ValueError) as error:
+            warnings.warn(f"a damaged result is not used: {path}: {error}", stacklevel=2)
+            return None
+        if canonical(result.identity) != job.identity:
+            raise ResultError(
+                f"{path}: expected the result of {job.identity}, got that of "
+                f"{canonical(result.identity)}; delete the file, or choose another directory"
+            )
+        return result
+
+    def save(self, job: Described, arrays: Arrays) -> None:
+        """Write what `encode` made of a job's result."""
+        save_tensors(self.path(job), {name: torch.from_numpy(a) for name, a in arrays.items()})
+
+
+def encode(value: Any, **about: Any) -> Arrays:
+    """Turn a result, and the other fields of `Result`, into arrays; raise if a value has no form.
+
+    JSON values, NaN and infinities, arrays of numbers, and tables of numbers and words have one.
+    """
+    arrays: Arrays = {}
+
+    def other(value: Any, where: str) -> Any:
+        if isinstance(value, float):
+            return {"$float": repr(value)}
+        if isinstance(value, torch.Tensor):
+            value = value.detach().cpu().numpy()
+        if isinstance(value, np.ndarray) and _has_numbers(value):
+            # A copy in the machine's byte order; also of what NumPy made read-only.
+            arrays[where] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+            return {"$array": where}
+        if isinstance(value, pd.DataFrame):
+            _check_table(value, where)
+            return {
+                "$table": [
+                    [name, _dtype(column), plain(_values(column), f"{where}[{name!r}]", other)]
+                    for name, column in value.items()
+                ]
+            }
+        return _refuse(value, where)
+
+    text = {**about, "value": plain(value, "result", other)}
+    written = json.dumps(text, indent=1)
+    check_json(text, written)
+    arrays["text"] = np.frombuffer(written.encode(), np.uint8).copy()
+    return arrays
+
+
+def decode(arrays: Mapping[str, npt.NDArray[Any]]) -> Result:
+    """Undo `encode`."""
+
+    def decoded(value: Any) -> Any:
+        match value:
+            case {"$float": text}:
+                return float(text)
+            case {"$array": name}:
+                if not _has_numbers(arrays[name]):
+                    raise TypeError(f"expected an array of numbers, got {arrays[name].dtype}")
+                return arrays[name]
+            case {"$table": columns}:
+                return pd.DataFrame(
+                    {
+                        name: pd.Series(_checked_column(name, decoded(data), dtype), dtype=dtype)
+                        for name, dtype, data in columns
+                    }
+                )
+            case dict():
+                return {name: decoded(item) for name, item in value.items()}
+            case list():
+                return [decoded(item) for item in value]
+        return value
+
+    text = parse_json(arrays["text"].tobytes())
+    result = Result(**{**text, "value": decoded(text["value"])})
+    kinds = {"name": str, "identity": dict, "seconds": int | float, "versions": dict}
+    for field, kind in kinds.items():
+        if not isinstance(getattr(result, field), kind):
+            raise TypeError(f"{field}: expected {kind}, got {type(getattr(result, field))}")
+    return result
+
+
+def _has_numbers(array: npt.NDArray[Any]) -> bool:
+    return array.dtype.kind in "biuf" and array.itemsize <= 8
+
+
+def _checked_column(name: Any, values: Any, dtype: Any) -> Any:
+    """Raise unless these are numbers as an array, or words as a list, as `encode` writes them."""
+    if dtype in _WORDS:
+        good = isinstance(values, list) and all(isinstance(v, str | None) for v in values)
+    else:
+        good = isinstance(values, np.ndarray) and str(values.dtype) == dtype
+        good = good and _NUMBERS.fullmatch(dtype) is not None
+    if not good or not isinstance(name, str):
+        raise TypeError(f"expected a column of numbers or words, got {name!r:.80} of {dtype!r:.80}")
+    return values
+
+
+def canonical(value: Any) -> str:
+    """Write JSON so that equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _refuse(value: Any, where: str) -> Any:
+    raise TypeError(
+        f"{where}: expected plain values (None, bool, finite numbers, text, lists, dicts with text "
+        f"as keys; in results also arrays and tables of numbers), got {value!r:.80} of type "
+        f"{type(value).__name__}; convert it"
+    )
+
+
+def plain(value: Any, where: str, other: Callable[[Any, str], Any] = _refuse) -> Any:
+    """Copy a value as plain JSON ones; what JSON does not have is left to `other`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{where}[{index}]", other) for index, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str) or name.startswith("$"):
+                raise TypeError(f"{where}: expected keys of text, without $ in front, got {name!r}")
+        return {name: plain(item, f"{where}[{name!r}]", other) for name, item in value.items()}
+    return other(value, where)
+
+
+def _check_table(table: pd.DataFrame, where: str) -> None:
+    if not table.index.equals(pd.RangeIndex(len(table))):
+        raise TypeError(f"{where}: expected a table numbered from 0; call .reset_index() first")
+    if not table.columns.is_unique or not all(isinstance(name, str) for name in table.columns):
+        raise TypeError(f"{where}: expected columns with different names, got {table.columns}")
+
+
+def _dtype(column: Column) -> str:
+    """The name of a column's dtype; arrays are written in the machine's byte order."""
+    native = isinstance(column.dtype, np.dtype) and column.dtype.newbyteorder("=")
+    return str(native or column.dtype)
+
+
+def _values(column: Column) -> Any:
+    """Numbers as an array, words as a list with None where one is missing."""
+    if isinstance(column.dtype, np.dtype) and column.dtype != object:
+        return column.to_numpy()
+    missing = column.isna()
+    if str(column.dtype) in _WORDS and all(isinstance(word, str) for word in column[~missing]):
+        return [None if absent else word for word, absent in zip(column, missing, strict=True)]
+    return column.array  # which has no form: the message names the column

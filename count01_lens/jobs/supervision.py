@@ -1,0 +1,187 @@
+"""Call a function in another process, which may hang or die without harm to anything else.
+
+A thread that calls `supervised` has a process of its own. It is kept for the next call, since
+importing torch takes seconds, and replaced when it died.
+
+- A process serves one call at a time, so it is known whose fault its death is.
+- Time limits are kept by the watchdog of faulthandler. It runs outside Python, so it also ends a
+  process that hangs in C code with the interpreter locked; and it says where the process was.
+- A process ends when its input is closed: however its caller ends, it is not left behind.
+- It is a plain subprocess, because multiprocessing runs the caller's script a second time, and
+  forbids children to daemonic processes, which Dask's workers are.
+"""
+
+import faulthandler
+import io
+import json
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# There are as many processes as cores, so each computes on one thread.
+_ONE_THREAD = dict.fromkeys(
+    ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"], "1"
+)
+# glibc gives large blocks of memory back to the system when they are freed; training asks for the
+# same ones again at every step. Keeping them saves a third of the time of wide stacks. (Dask sets
+# the first of these for its workers, so low that training there takes half as long again.)
+_KEEP_MEMORY = {
+    "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
+_SERVE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from count01_lens.jobs.supervision import serve; serve()"
+)
+_of_thread = threading.local()
+
+
+class ProcessDiedError(RuntimeError):
+    """The process ended before the function returned."""
+
+
+class TimeLimitError(RuntimeError):
+    """The function took too long."""
+
+
+def supervised(function: Callable[..., T], *arguments: Any, time_limit: float | None = None) -> T:
+    """Call a function, found by its name, in the process of this thread.
+
+    Raises:
+        TimeLimitError: it took longer than so many seconds, with what it imports.
+        ProcessDiedError: its process crashed or was killed.
+    """
+    if not hasattr(_of_thread, "child"):
+        _of_thread.child = Child()
+    value: T = _of_thread.child.call(function, arguments, time_limit)
+    return value
+
+
+class Processes(ThreadPoolExecutor):
+    """An executor for `supervised`; on leaving it, what is still running is killed."""
+
+    def __init__(self, workers: int):
+        self._children: list[Child] = []
+        super().__init__(workers, initializer=self._start_thread)
+
+    def _start_thread(self) -> None:
+        _of_thread.child = Child()
+        self._children.append(_of_thread.child)
+
+    def stop(self) -> None:
+        """Cancel what waits, kill what runs."""
+        self.shutdown(wait=False, cancel_futures=True)
+        for child in self._children:
+            child.stop()
+        self.shutdown(wait=True)
+        for child in self._children:
+            child.end()
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+class Child:
+    """The process of a thread, started when it is needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.end: Callable[[], object] = lambda: None
+        self._stopped = False
+
+    def call(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], time_limit: float | None
+    ) -> Any:
+        """Do what `supervised` says."""
+        request = pickle.dumps((function, arguments, time_limit))
+        process = self._started()
+        assert process.stdin is not None
+        assert isinstance(process.stdout, io.BufferedReader)
+        try:
+            with suppress(OSError):  # it died already; what it left to read says so
+                pickle.dump(request, process.stdin)
+                process.stdin.flush()
+            if process.stdout.peek(1)[:1] == pickle.PROTO:
+                with suppress(EOFError, pickle.UnpicklingError):
+                    return pickle.load(process.stdout)
+            last_words = process.stdout.read().decode(errors="replace")
+            code = process.wait()
+        except BaseException:
+            self.end()  # or the next call would get the reply to this one
+            raise
+        self.end()
+        if last_words.startswith("Timeout ("):
+            raise TimeLimitError(f"took longer than {time_limit:g} s; it was here:\n{last_words}")
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        raise ProcessDiedError(f"its process died ({how})\n{last_words}".rstrip())
+
+    def stop(self) -> None:
+        """Kill the process from another thread, for good."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._stopped:
+                raise ProcessDiedError("it was stopped")
+            if self._process is None or self._process.poll() is not None:
+                self.end()
+                self._process = process = subprocess.Popen(
+                    [sys.executable, "-P", "-u", "-c", _SERVE, json.dumps(sys.path)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    env={**os.environ, **_ONE_THREAD, **_KEEP_MEMORY},
+                    start_new_session=True,  # Ctrl-C is for the caller, who decides what it means
+                )
+                self.end = weakref.finalize(self, _end, process)
+            return self._process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):  # a request that could not be delivered
+            assert pipe is not None
+            pipe.close()
+
+
+def serve() -> None:
+    """Be the process: answer calls until the input is closed. What functions print is no reply."""
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    faulthandler.enable(replies)
+    inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(requests, inbox), daemon=True).start()
+    while True:
+        function, arguments, time_limit = pickle.loads(inbox.get())
+        if time_limit is not None:
+            faulthandler.dump_traceback_later(time_limit, exit=True, file=replies)
+        value = function(*arguments)
+        faulthandler.cancel_dump_traceback_later()
+        pickle.dump(value, replies)
+        replies.flush()
+
+
+def _receive(requests: io.BufferedReader, inbox: "queue.SimpleQueue[bytes]") -> None:
+    try:
+        while True:
+            inbox.put(pickle.load(requests))
+    finally:
+        os._exit(0)  # nobody waits for the reply any more

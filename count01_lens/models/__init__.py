@@ -1,0 +1,1 @@
+"""HookedTransformers: made from a config, written by hand, hooked, kept in files."""

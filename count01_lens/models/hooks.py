@@ -1,0 +1,240 @@
+"""What heads write, and what happens without them, through real hooks.
+
+Works for any HookedTransformer: several layers, positions, MLPs, a final layer norm. It knows
+nothing of Count01: sentences are token sequences, and each is asked at a position of its own. This
+is the reference that faster ways are held against.
+
+Heads are counted through the layers: head h of layer l is number `l * n_heads + h`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from count01_lens.common.types import HookedTransformer
+from count01_lens.common.validation import is_int
+
+HeadName = int | tuple[int, int]
+Hook = Callable[..., Tensor]
+_BATCH = 16
+
+
+def head_names(model: HookedTransformer) -> list[tuple[int, int]]:
+    """List every head as (layer, head), in the order of all per-head results."""
+    numbers = range(model.cfg.n_layers * model.cfg.n_heads)
+    return [divmod(number, model.cfg.n_heads) for number in numbers]
+
+
+def z_hook(layer: int) -> str:
+    """Name the hook point of the head outputs of a layer."""
+    return f"blocks.{layer}.attn.hook_z"
+
+
+@torch.no_grad()
+def outputs_at(
+    model: HookedTransformer,
+    sequences: Sequence[Int[Tensor, " _"]],
+    positions: Sequence[int],
+) -> Float[Tensor, "sample head d_head"]:
+    """Return `hook_z` of every head of every layer, at one position of each sequence."""
+    parts = []
+    for tokens, asked in _batches(model, sequences, positions):
+        names = [z_hook(layer) for layer in range(model.cfg.n_layers)]
+        _, cache = model.run_with_cache(tokens, names_filter=names)
+        rows = torch.arange(len(tokens))
+        by_layer = [cache[z_hook(layer)][rows, asked] for layer in range(model.cfg.n_layers)]
+        parts.append(torch.cat(by_layer, dim=1))
+    return torch.cat(parts)
+
+
+@torch.no_grad()
+def logits_at(
+    model: HookedTransformer,
+    sequences: Sequence[Int[Tensor, " _"]],
+    positions: Sequence[int],
+) -> Float[Tensor, "sample vocab"]:
+    """Return the model's logits at one position of each sequence."""
+    parts = []
+    for tokens, asked in _batches(model, sequences, positions):
+        parts.append(model(tokens)[torch.arange(len(tokens)), asked])
+    return torch.cat(parts)
+
+
+@torch.no_grad()
+def shares_at(
+    model: HookedTransformer,
+    sequences: Sequence[Int[Tensor, " _"]],
+    positions: Sequence[int],
+) -> Float[Tensor, "sample head vocab"]:
+    """Return the direct share of every head in every logit, at one position of each sequence.
+
+    A final layer norm is not linear; its scale is frozen at what it is on the full model, which
+    makes it so. `has_final_norm` tells whether that was needed.
+    """
+    parts = []
+    W_O = rearrange(model.W_O, "layer head d_head d_model -> (layer head) d_head d_model")
+    for tokens, asked in _batches(model, sequences, positions):
+        _, cache = model.run_with_cache(tokens)
+        rows = torch.arange(len(tokens))
+        z = torch.cat(
+            [cache[z_hook(layer)][rows, asked] for layer in range(model.cfg.n_layers)], dim=1
+        )
+        written = einsum(z, W_O, "sample head d_head, head d_head r -> sample head r")
+        if has_final_norm(model):
+            scale = cache["ln_final.hook_scale"][rows, asked]
+            written = through_frozen_norm(model, written, scale)
+        parts.append(written @ model.W_U)
+    return torch.cat(parts)
+
+
+def has_final_norm(model: HookedTransformer) -> bool:
+    """Whether a layer norm stands before the unembedding."""
+    return model.cfg.normalization_type is not None
+
+
+def through_frozen_norm(
+    model: HookedTransformer,
+    written: Float[Tensor, "sample head d_model"],
+    scale: Float[Tensor, "sample 1"],
+) -> Float[Tensor, "sample head d_model"]:
+    """Apply the linear part of the final norm: centring (not for RMS), scale, learned weight."""
+    if not str(model.cfg.normalization_type).startswith("RMS"):
+        written = written - written.mean(dim=-1, keepdim=True)
+    weight = getattr(model.ln_final, "w", None)
+    normalised = written / scale.unsqueeze(1)
+    return normalised if weight is None else normalised * weight
+
+
+def ablation_hooks(
+    model: HookedTransformer,
+    heads: Iterable[HeadName],
+    *,
+    means: Float[Tensor, "head d_head"] | None = None,
+) -> list[tuple[str, Hook]]:
+    """Make `fwd_hooks` that replace the outputs of heads, at all positions.
+
+    Args:
+        model: the model.
+        heads: numbers, or (layer, head) pairs.
+        means: what to put in their place, for all heads of the model; zeros if not given.
+    """
+    by_layer: dict[int, list[int]] = {}
+    for number in check_heads(model, heads):
+        layer, head = divmod(number, model.cfg.n_heads)
+        by_layer.setdefault(layer, []).append(head)
+
+    def replace(layer: int, chosen: list[int]) -> Hook:
+        def hook_z(z: Tensor, hook: Any) -> Tensor:
+            z = z.clone()
+            first = layer * model.cfg.n_heads
+            z[:, :, chosen] = (
+                0.0 if means is None else means[[first + head for head in chosen]].to(z)
+            )
+            return z
+
+        return hook_z
+
+    return [(z_hook(layer), replace(layer, chosen)) for layer, chosen in by_layer.items()]
+
+
+@contextmanager
+def hooks_attached(
+    model: HookedTransformer, hooks: Sequence[tuple[str, Hook]]
+) -> Iterator[HookedTransformer]:
+    """Attach hooks for the length of a `with` block, and take away exactly these at its end.
+
+    Hooks that were there before stay, and so do these if TransformerLens resets its own inside.
+    """
+    points = ((model.hook_dict[name], hook) for name, hook in hooks)
+    with torch_hooks((point, "forward_hook", _as_torch(hook, point)) for point, hook in points):
+        yield model
+
+
+@contextmanager
+def torch_hooks(
+    hooks: Iterable[tuple[torch.nn.Module, str, Callable[..., Any]]],
+) -> Iterator[None]:
+    """Register plain torch hooks for the length of a `with` block.
+
+    They are found again by what they are, not by torch's handles: Ctrl-C may come before there is a
+    handle, and one that goes down with a cycle of references no longer knows where its hook is.
+
+    Args:
+        hooks: modules, "forward_hook" or "forward_pre_hook", and functions of that kind.
+    """
+    attached = []
+    try:
+        for module, kind, function in hooks:
+            attached.append((getattr(module, f"_{kind}s"), function))
+            getattr(module, f"register_{kind}")(function)
+        yield
+    finally:
+        for registry, function in attached:
+            for key in [key for key, known in registry.items() if known is function]:
+                del registry[key]
+
+
+def _as_torch(hook: Hook, point: Any) -> Hook:
+    return lambda module, inputs, output: hook(output, hook=point)
+
+
+def check_heads(model: HookedTransformer, heads: Iterable[HeadName]) -> list[int]:
+    """Return the numbers of heads given as numbers or (layer, head) pairs; raise if there is none.
+
+    A plain number names a head of a one-layer model, or counts through the layers of a deeper one.
+    """
+    total, n_heads = model.cfg.n_layers * model.cfg.n_heads, model.cfg.n_heads
+    if isinstance(heads, str) or not isinstance(heads, Iterable):
+        raise TypeError(f"heads: expected several such as [0, 3] or [(0, 3)], got {heads!r}")
+    numbers = []
+    for head in heads:
+        if is_int(head):
+            number = int(head)  # type: ignore[arg-type]
+            exists = 0 <= number < total
+        elif isinstance(head, tuple) and len(head) == 2 and all(is_int(part) for part in head):
+            number = head[0] * n_heads + head[1]
+            exists = 0 <= head[0] < model.cfg.n_layers and 0 <= head[1] < n_heads
+        else:
+            raise TypeError(f"heads: expected numbers or (layer, head) pairs, got {head!r}")
+        if not exists:
+            raise ValueError(
+                f"heads: there is no head {head!r}; the model has {model.cfg.n_layers} layer(s) of "
+                f"{n_heads} heads, numbered 0 to {total - 1}"
+            )
+        numbers.append(number)
+    if not numbers:
+        raise ValueError("heads: expected at least one head, got none")
+    return sorted(set(numbers))
+
+
+def _batches(
+    model: HookedTransformer,
+    sequences: Sequence[Int[Tensor, " _"]],
+    positions: Sequence[int],
+) -> Iterator[tuple[Int[Tensor, "sample position"], Int[Tensor, " sample"]]]:
+    """Yield sequences cut off after the asked position, padded on the right in small batches.
+
+    What follows a position does not matter to a causal model, nor does padding; a bidirectional one
+    sees both, so it gets whole sequences, one by one.
+    """
+    causal = model.cfg.attention_dir == "causal"
+    longest = max(positions) + 1 if causal else max(map(len, sequences))
+    if longest > model.cfg.n_ctx:
+        raise ValueError(
+            f"a sentence has {longest} tokens, the model reads {model.cfg.n_ctx} (n_ctx): "
+            "expected shorter sentences"
+        )
+    size = _BATCH if causal else 1
+    device = model.W_E.device
+    for start in range(0, len(sequences), size):
+        asked = torch.tensor(positions[start : start + size])
+        rows = sequences[start : start + size]
+        if causal:
+            rows = [row[: at + 1] for row, at in zip(rows, asked.tolist(), strict=True)]
+        padded = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+        yield padded.to(device), asked.to(device)

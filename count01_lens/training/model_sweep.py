@@ -1,0 +1,240 @@
+"""Train a grid of recipes with many seeds, and measure every head of every model.
+
+A job is a stack: some seeds of one recipe, trained together, which is many times faster than one by
+one. Results are kept per job, so a sweep that was stopped goes on, and one that asks for more
+computes only the stacks that are new.
+"""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+
+from count01_lens.common.storage import json_bytes, write_atomically
+from count01_lens.common.types import HookedTransformer
+from count01_lens.common.validation import check_int, check_ints
+from count01_lens.common.versions import library_versions
+from count01_lens.jobs.results import ResultStore
+from count01_lens.jobs.running import Job, Outcome, Status, run_jobs
+from count01_lens.models.model import ModelConfig, hooked_transformer
+from count01_lens.training.evolution import head_evolution
+from count01_lens.training.recipe import TrainConfig
+from count01_lens.training.stack import raw_of
+from count01_lens.training.training_run import train
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_VERSION = "1"
+_MOST_MODELS, _MOST_HEADS = 50, 400  # of a stack: beyond, a larger one is no faster per model
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSweep:
+    """Models of many recipes and seeds.
+
+    Attributes:
+        configs: the recipes; `config` in the tables is the place in this list.
+        models: a row per model: its recipe and seed, the loss and accuracies after training.
+        heads: a row per head of every model: recipe, seed, and the columns of `head_metrics`.
+        outcome: which jobs were done, now or before, and which failed.
+        store: the jobs' results.
+    """
+
+    configs: tuple[TrainConfig, ...]
+    models: pd.DataFrame
+    heads: pd.DataFrame
+    outcome: Outcome
+    store: ResultStore
+
+    def model(self, config: int, seed: int) -> HookedTransformer:
+        """Build one of the trained models."""
+        for job in [*self.outcome.found, *self.outcome.new]:
+            about = job.configuration
+            if about["recipe"] == self.configs[config].to_dict() and seed in about["seeds"]:
+                rows = torch.from_numpy(self.store.load(job)["parameters"])
+                shape = self.configs[config].model
+                return hooked_transformer(raw_of(rows, about["seeds"].index(seed), shape), shape)
+        raise ValueError(f"expected a recipe and a seed of the sweep, got {config} and {seed}")
+
+    def __repr__(self) -> str:
+        done = f"{len(self.models):,} models, {len(self.heads):,} heads"
+        if self.models.empty:
+            return done
+        varied = varied_columns(self.configs) or ["n_heads", "d_embed"]
+        by_recipe = self.models.groupby(varied, dropna=False)
+        table = by_recipe.agg(
+            models=("seed", "size"),
+            accuracy=("test_accuracy", "mean"),
+            lowest=("test_accuracy", "min"),
+            eos=("test_eos_accuracy", "mean"),
+        )
+        good = self.heads.assign(is_good=self.heads["category"] == "successful")
+        table["successful heads"] = good.groupby(varied, dropna=False)["is_good"].mean()
+        return f"{done}\n{table.to_string(float_format='{:.4f}'.format)}"
+
+
+def model_grid(
+    base: TrainConfig | None = None, **axes: Sequence[Any]
+) -> tuple[list[TrainConfig], list[str]]:
+    """Combine values of fields of `TrainConfig` and `ModelConfig` in all ways.
+
+    Args:
+        base: gives all other fields. Its d_head is kept only where neither d_embed nor n_heads
+            varies; otherwise it is d_embed // n_heads, unless given.
+        axes: by the name of a field, such as n_heads=[1, 2, 4].
+
+    Returns:
+        recipes, in the order of the axes; and why each impossible combination is left out.
+
+    Example:
+        >>> configs, impossible = cl.model_grid(cl.TrainConfig(), n_heads=[1, 4], d_embed=[2, 8])
+        >>> len(configs), len(impossible)  # four heads need at least four dimensions
+        (3, 1)
+    """
+    base = TrainConfig() if base is None else base
+    of_model = {field.name for field in dataclasses.fields(ModelConfig)}
+    of_recipe = {field.name for field in dataclasses.fields(TrainConfig)} - {"model"}
+    for name, values in axes.items():
+        if name not in of_model | of_recipe:
+            raise ValueError(f"expected fields of {sorted(of_model | of_recipe)}, got {name!r}")
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise ValueError(f"{name}: expected a list of values, got {values!r}")
+    sized_anew = {"d_embed", "n_heads"} & axes.keys()
+    configs, impossible = [], []
+    for chosen in itertools.product(*axes.values()):
+        given = dict(zip(axes, chosen, strict=True))
+        shape = {name: value for name, value in given.items() if name in of_model}
+        if sized_anew:
+            shape.setdefault("d_head", None)
+        recipe = {name: value for name, value in given.items() if name in of_recipe}
+        try:
+            model = dataclasses.replace(base.model, **shape)
+        except ValueError as error:
+            impossible.append(f"{given}: {error}")
+            continue
+        configs.append(dataclasses.replace(base, model=model, **recipe))
+    return configs, impossible
+
+
+def sweep_models(
+    configs: Sequence[TrainConfig],
+    seeds: Iterable[int],
+    directory: str | os.PathLike[str],
+    *,
+    per_job: int | None = None,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    time_limit: float | None = None,
+    progress: "bool | Callable[[Status], None] | None" = None,
+) -> ModelSweep:
+    """Train every recipe with every seed, and measure every head.
+
+    Args:
+        configs: recipes, such as those of `model_grid`.
+        seeds: of the models; each recipe is trained with all of them.
+        directory: gets `heads.csv`, `models.csv` and `sweep.json`; results are in `jobs` there.
+        per_job: models in a stack; up to 50 by default, fewer if they have many heads. Another
+            number makes other jobs, which find none of the old results.
+        workers: processes; see `run_jobs`, also for the others.
+        executor: where to run instead, such as that of `dask_executor`.
+        time_limit: seconds per job.
+        progress: whether to show it.
+    """
+    recipes = tuple(dict.fromkeys(configs))
+    if not recipes or not all(isinstance(config, TrainConfig) for config in recipes):
+        raise TypeError(f"configs: expected a list of TrainConfig, got {configs!r}")
+    numbers = list(dict.fromkeys(check_ints("seeds", seeds, at_least=0)))
+    if not numbers:
+        raise ValueError("seeds: expected at least one, got none")
+    if per_job is not None:
+        check_int("per_job", per_job, at_least=1)
+    out = Path(directory)
+    jobs = {
+        job: number
+        for number, config in enumerate(recipes)
+        for job in _jobs_of(config, numbers, per_job)
+    }
+    store = ResultStore(out / "jobs")
+    outcome = run_jobs(
+        jobs,
+        store,
+        workers=workers,
+        executor=executor,
+        time_limit=time_limit,
+        progress=progress,
+    )
+    done = {job.key for job in [*outcome.found, *outcome.new]}
+    tables: dict[str, list[pd.DataFrame]] = {"models": [], "heads": []}
+    for job, number in jobs.items():
+        if job.key in done:
+            value = store.load(job)
+            for name, found in tables.items():
+                found.append(_described(value[name], number, recipes[number]))
+    joined = {
+        name: pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+        for name, found in tables.items()
+    }
+    for name, table in joined.items():
+        write_atomically(out / f"{name}.csv", table.to_csv(index=False).encode())
+    about = {
+        "configs": [config.to_dict() for config in recipes],
+        "seeds": numbers,
+        "versions": library_versions(),
+        "models": len(joined["models"]),
+        "jobs_without_result": len(jobs) - len(done),
+    }
+    write_atomically(out / "sweep.json", json_bytes(about))
+    return ModelSweep(recipes, joined["models"], joined["heads"], outcome, store)
+
+
+def train_stack(recipe: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
+    """Train a stack and measure its heads: the job of a sweep."""
+    config = TrainConfig.from_dict(recipe)
+    result = train(config, seeds=seeds, snapshot_epochs=[config.epochs], progress=False)
+    last = result.history.groupby("model").last().reset_index(drop=True)
+    heads = head_evolution(result, [config.epochs])
+    return {
+        "models": last.drop(columns=["epoch", "step"]),
+        "heads": heads.drop(columns=["model", "epoch"]),
+        "parameters": result.snapshots[max(result.snapshots)].numpy(),
+    }
+
+
+def varied_columns(configs: Iterable[TrainConfig]) -> list[str]:
+    """Name the fields in which recipes differ."""
+    first, *others = (_fields(config) for config in configs)
+    return [name for name in first if any(other[name] != first[name] for other in others)]
+
+
+def _jobs_of(config: TrainConfig, seeds: Sequence[int], per_job: int | None) -> list[Job]:
+    fitting = min(_MOST_MODELS, max(1, _MOST_HEADS // config.model.n_heads))
+    size = fitting if per_job is None else per_job
+    jobs = []
+    for start in range(0, len(seeds), size):
+        together = list(seeds[start : start + size])
+        # Measured on one core: a step takes 4 ms, and more with models and heads.
+        step = 4 + len(together) * (0.065 + 0.007 * config.model.n_heads)
+        configuration = {"recipe": config.to_dict(), "seeds": together}
+        cost = step * config.epochs / config.batch_size
+        jobs.append(Job("stack", train_stack, configuration, _VERSION, cost))
+    return jobs
+
+
+def _fields(config: TrainConfig) -> Mapping[str, Any]:
+    values = config.to_dict()
+    return {**values.pop("model"), **values}
+
+
+def _described(table: pd.DataFrame, number: int, config: TrainConfig) -> pd.DataFrame:
+    """Put the recipe in front of its results."""
+    described = pd.DataFrame({"config": number, **_fields(config)}, index=table.index)
+    return pd.concat([described, table], axis=1)

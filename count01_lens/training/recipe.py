@@ -1,0 +1,113 @@
+"""How a model is trained: the choices that the paper does not state, each with our default.
+
+The defaults were chosen on the validation split alone; `docs/recipe.md` has the comparison and
+`python -m experiments.tools.choose_recipe` repeats it.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from count01_lens.common.validation import check_choice, check_int, check_number, check_seed
+from count01_lens.models.model import ModelConfig
+from count01_lens.tasks.dataset import Splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """A training recipe.
+
+    Attributes:
+        model: shape and initialisation of the model.
+        epochs: passes over the training split.
+        batch_size: sentences per step; the last batch of an epoch may be smaller.
+        learning_rate: of AdamW, at the start.
+        decay: "linear" takes the learning rate to zero over the run, "none" keeps it.
+        weight_decay: of AdamW, on all parameters.
+        eos_weight: weight of the '[EOS]' loss beside the answer's; 0 leaves that task out.
+        dropout: share of the coordinates of the attention output that are dropped in training,
+            after the projection (for a fused output layer: of the head outputs).
+        data_seed: seed of the data set, where no splits are given.
+        precision: "float32" or "float64".
+    """
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    epochs: int = 100
+    batch_size: int = 64
+    learning_rate: float = 5e-3
+    decay: Literal["linear", "none"] = "linear"
+    weight_decay: float = 0.01
+    eos_weight: float = 1.0
+    dropout: float = 0.0
+    data_seed: int = 0
+    precision: Literal["float32", "float64"] = "float32"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, ModelConfig):
+            raise TypeError(f"model: expected a ModelConfig, got {self.model!r}")
+        rate = check_number("learning_rate", self.learning_rate, above=0)
+        checked: dict[str, int | float] = {"learning_rate": rate}
+        for name in ("epochs", "batch_size"):
+            checked[name] = check_int(name, getattr(self, name), at_least=1)
+        for name in ("weight_decay", "eos_weight", "dropout"):
+            checked[name] = check_number(name, getattr(self, name))
+        checked["data_seed"] = check_seed(self.data_seed)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        check_choice("decay", self.decay, ("linear", "none"))
+        if self.dropout >= 1:
+            raise ValueError(f"dropout: expected a share below 1, got {self.dropout!r}")
+        check_choice("precision", self.precision, ("float32", "float64"))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The torch dtype of `precision`."""
+        return torch.float32 if self.precision == "float32" else torch.float64
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return nested plain values, for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
+        """Read what `to_dict` wrote."""
+        return cls(**{**values, "model": ModelConfig(**values["model"])})
+
+
+def check_stackable(configs: Sequence[TrainConfig]) -> None:
+    """Raise unless models of these recipes can be trained as one stack.
+
+    Learning rate, weight decay, weight of the '[EOS]' loss and initialisation may differ.
+    """
+    for config in configs:
+        if not isinstance(config, TrainConfig):
+            raise TypeError(f"config: expected a TrainConfig, got {config!r}")
+    if len(set(configs)) < len(configs):
+        raise ValueError(f"config: expected each one once, got {list(configs)}")
+    free = {"learning_rate", "weight_decay", "eos_weight"}
+    first = _without(configs[0], free)
+    for config in configs:
+        other = _without(config, free)
+        different = [name for name in first if first[name] != other[name]]
+        if different:
+            raise ValueError(
+                f"configs trained together must share {', '.join(different)}: "
+                f"got {[first[name] for name in different]} and "
+                f"{[other[name] for name in different]}; train them one after the other"
+            )
+
+
+def _without(config: TrainConfig, names: set[str]) -> dict[str, Any]:
+    """The fields of a recipe and its model that a stack must share."""
+    values = config.to_dict()
+    model = values.pop("model")
+    model.pop("init")
+    return {name: value for name, value in (values | model).items() if name not in names}
+
+
+def steps_per_epoch(config: TrainConfig, splits: Splits) -> int:
+    """Number of batches in the training split, the last of which may be smaller."""
+    return -(-len(splits.train) // config.batch_size)

@@ -1,0 +1,227 @@
+"""The training loop: batches, loss, optimiser steps and evaluation of a stack of models."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from einops import einsum
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from count01_lens.common.progress import Progress
+from count01_lens.common.threads import one_thread
+from count01_lens.counts.closed_form import QUERIES, CountForm, asked, multiplicities
+from count01_lens.models.model import initial_raw, transformer_lens_parameters
+from count01_lens.tasks.dataset import Split, Splits
+from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
+from count01_lens.tasks.language import Token
+from count01_lens.training.recipe import TrainConfig, steps_per_epoch
+from count01_lens.training.run_directory import Store, TrainState
+from count01_lens.training.stack import AdamW, Rows, count_form_of, from_rows, to_rows
+
+_ORDER_STREAM = 20
+_DROPOUT_STREAM = 21
+_IN_CACHE = 200_000  # numbers
+
+
+class TrainingDivergedError(RuntimeError):
+    """The loss or the parameters of a model became NaN or infinite."""
+
+
+def next_token_loss(
+    logits_at_equals: Float[Tensor, "*model sample 8"],
+    logits_at_answer: Float[Tensor, "*model sample 8"],
+    labels: Bool[Tensor, "*model sample"],
+    eos_weight: float | Float[Tensor, "*model"] = 1.0,
+) -> Float[Tensor, "*model"]:
+    """Negative log likelihood of the answer and, weighted, of '[EOS]'; a mean over sentences."""
+    right = torch.where(labels, Token.FOUR, Token.FIVE).unsqueeze(-1)
+    answer = -F.log_softmax(logits_at_equals, dim=-1).gather(-1, right).squeeze(-1)
+    eos = -F.log_softmax(logits_at_answer, dim=-1)[..., Token.EOS]
+    return answer.mean(dim=-1) + eos_weight * eos.mean(dim=-1)
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """A split in the form in which the closed form reads it, at both places at once."""
+
+    multiplicity: Float[Tensor, "both_samples query key"]
+    labels: Bool[Tensor, " sample"]
+
+    @classmethod
+    def of(cls, split: Split, dtype: torch.dtype) -> "Sentences":
+        """Prepare a split."""
+        return cls(multiplicities(split.counts, "both", dtype), split.labels)
+
+
+def evaluate(form: CountForm, sentences: Sentences) -> dict[str, Float[Tensor, " model"]]:
+    """Measure each model: answer and '[EOS]' accuracy, and how often it says '4' or '5' at all."""
+    # Head outputs of a wide stack on a whole split are too large for a processor's cache.
+    at_once = max(300, _IN_CACHE // form.values[:, :, 0].numel())
+    pieces = [form.logits(piece, "both") for piece in torch.split(sentences.multiplicity, at_once)]
+    at_equals, at_answer = torch.cat(pieces, dim=1).chunk(2, dim=1)
+    shares = {
+        "accuracy": (four_margin(at_equals) > 0) == sentences.labels,
+        "eos_accuracy": eos_margin(at_answer) > 0,
+        "says_answer": says_answer(at_equals),
+    }
+    return {name: right.double().mean(dim=-1) for name, right in shares.items()}
+
+
+def _rows_at(
+    table: Float[Tensor, "row query key"], at: Int[Tensor, "model sample"]
+) -> Float[Tensor, "model sample query key"]:
+    """Take `table[at]`, with rows copied whole, which is several times faster."""
+    return table.index_select(0, at.flatten()).reshape(*at.shape, *table.shape[1:])
+
+
+class Trainer:
+    """Trains the models of a stack epoch by epoch."""
+
+    def __init__(
+        self,
+        configs: Sequence[TrainConfig],
+        seeds: Sequence[int],
+        splits: Splits,
+        snapshot_steps: Sequence[int],
+        store: Store,
+    ):
+        self.configs, self.seeds, self.store = configs, seeds, store
+        self.shared = configs[0]
+        self.steps_per_epoch = steps_per_epoch(self.shared, splits)
+        self.snapshot_steps = frozenset(snapshot_steps)
+        self.train_split = Sentences.of(splits.train, self.shared.dtype)
+        self.held_out = {
+            "validation": Sentences.of(splits.validation, self.shared.dtype),
+            "test": Sentences.of(splits.test, self.shared.dtype),
+        }
+        self.learning_rate = self._per_model("learning_rate").unsqueeze(1)
+        self.weight_decay = self._per_model("weight_decay").unsqueeze(1)
+        self.eos_weight = self._per_model("eos_weight")
+
+    def initial_state(self) -> TrainState:
+        """Draw every model's initial parameters from its own seed."""
+        raws = [
+            initial_raw(config.model, seed, config.dtype)
+            for config, seed in zip(self.configs, self.seeds, strict=True)
+        ]
+        rows = to_rows(raws)
+        return TrainState(epoch=0, rows=rows, optimiser=AdamW.for_rows(rows), history=[])
+
+    def run(self, state: TrainState, bar: Progress) -> None:
+        """Train until the last epoch, saving after each."""
+        with one_thread():
+            if state.epoch == 0:
+                self._record(state, torch.full((len(self.seeds),), torch.nan))
+            while state.epoch < self.shared.epochs:
+                self._run_epoch(state)
+                self._check_finite(state.rows.sum(dim=1), state.optimiser.steps)
+                self.store.save_state(state)
+                bar.advance(state.history[-1])
+
+    def _run_epoch(self, state: TrainState) -> None:
+        keep_masks = self._dropout_masks(state.epoch)
+        losses: list[Float[Tensor, " model"]] = []
+        for batch in torch.split(self._batch_order(state.epoch), self.shared.batch_size, dim=1):
+            losses.append(self._step(state, batch, keep_masks))
+            step = state.optimiser.steps
+            last_of_epoch = step % self.steps_per_epoch == 0
+            if last_of_epoch:
+                state.epoch += 1
+            if last_of_epoch or step in self.snapshot_steps:
+                self._record(state, torch.stack(losses).mean(dim=0))
+                losses.clear()
+
+    def _step(
+        self, state: TrainState, batch: Int[Tensor, "model sample"], keep_masks: Tensor | None
+    ) -> Float[Tensor, " model"]:
+        # The same sentences at '=' and at the answer.
+        at_both = torch.cat([batch, batch + len(self.train_split.labels)], dim=1)
+        multiplicity = _rows_at(self.train_split.multiplicity, at_both)
+        leaf = state.rows.requires_grad_()
+        if keep_masks is None:
+            logits = count_form_of(leaf, self.shared.model).logits(multiplicity, "both")
+        else:
+            models = torch.arange(len(batch)).unsqueeze(1)
+            logits = self._logits_with_dropout(leaf, multiplicity, keep_masks[models, at_both])
+        at_equals, at_answer = logits.chunk(2, dim=1)
+        labels = self.train_split.labels[batch]
+        loss = next_token_loss(at_equals, at_answer, labels, self.eos_weight)
+        self._check_finite(loss, state.optimiser.steps)
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+        leaf.requires_grad_(False)
+        total = self.shared.epochs * self.steps_per_epoch
+        remaining = 1 - state.optimiser.steps / total if self.shared.decay == "linear" else 1.0
+        state.optimiser.update(
+            state.rows, gradient, self.learning_rate * remaining, self.weight_decay
+        )
+        return loss.detach()
+
+    def _logits_with_dropout(
+        self,
+        rows: Rows,
+        multiplicity: Float[Tensor, "model sample query key"],
+        keep: Float[Tensor, "model sample d_model"],
+    ) -> Float[Tensor, "model sample 8"]:
+        """Drop coordinates of what attention writes into the residual stream."""
+        config = self.shared.model
+        parameters = transformer_lens_parameters(from_rows(rows, config), config)
+        form = CountForm.from_parameters(parameters, config.attn_scale)
+        written = einsum(
+            form.head_outputs(multiplicity, "both"),
+            parameters["blocks.0.attn.W_O"],
+            "m sample head d, m head d r -> m sample r",
+        )
+        kept = (written + parameters["blocks.0.attn.b_O"].unsqueeze(1)) * keep
+        skip = asked(multiplicity) @ parameters["embed.W_E"][:, QUERIES["both"]]
+        return (skip + kept) @ parameters["unembed.W_U"] + parameters["unembed.b_U"].unsqueeze(1)
+
+    def _record(self, state: TrainState, loss: Float[Tensor, " model"]) -> None:
+        """Write a line of history and, where asked for, keep the parameters."""
+        step = state.optimiser.steps
+        row: dict[str, Any] = {"epoch": state.epoch, "step": step, "loss": loss.tolist()}
+        with torch.no_grad():
+            form = count_form_of(state.rows, self.shared.model)
+            for name, sentences in self.held_out.items():
+                for metric, value in evaluate(form, sentences).items():
+                    row[f"{name}_{metric}"] = value.tolist()
+        state.history.append(row)
+        if step in self.snapshot_steps:
+            self.store.save_snapshot(step, state.rows.detach().clone())
+
+    def _batch_order(self, epoch: int) -> Int[Tensor, "model sample"]:
+        """Draw each model's order of sentences from its own seed and the epoch alone."""
+        n = len(self.train_split.labels)
+        orders = [
+            np.random.default_rng([seed, _ORDER_STREAM, epoch]).permutation(n)
+            for seed in self.seeds
+        ]
+        return torch.from_numpy(np.stack(orders))
+
+    def _dropout_masks(self, epoch: int) -> Float[Tensor, "model both_samples d_model"] | None:
+        if self.shared.dropout == 0:
+            return None
+        shape = (len(self.train_split.multiplicity), self.shared.model.d_model)
+        kept = [
+            np.random.default_rng([seed, _DROPOUT_STREAM, epoch]).random(shape, dtype=np.float32)
+            >= self.shared.dropout
+            for seed in self.seeds
+        ]
+        masks = torch.from_numpy(np.stack(kept)).to(self.shared.dtype)
+        return masks / (1 - self.shared.dropout)
+
+    def _check_finite(self, per_model: Float[Tensor, " model"], step: int) -> None:
+        finite = torch.isfinite(per_model.detach())
+        if not bool(finite.all()):
+            failed = [self.seeds[index] for index in torch.nonzero(~finite).flatten().tolist()]
+            raise TrainingDivergedError(
+                f"training diverged at step {step} for seed(s) {failed}: NaN or infinite values; "
+                "lower the learning rate or use precision='float64'"
+            )
+
+    def _per_model(self, name: str) -> Float[Tensor, " model"]:
+        values = [getattr(config, name) for config in self.configs]
+        return torch.tensor(values, dtype=self.shared.dtype)

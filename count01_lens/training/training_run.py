@@ -1,0 +1,218 @@
+"""Train a stack of models together, on counts, by next-token loss on the two tokens after '='.
+
+Every model of the stack has its own seed for initialisation and batch order, and its own learning
+rate, weight decay and weight of the '[EOS]' loss. No model sees another: losses are summed, never
+averaged, over the stack.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from count01_lens.common.progress import Progress
+from count01_lens.common.types import HookedTransformer
+from count01_lens.common.validation import check_int, check_ints
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.models.checkpoints import save_checkpoint
+from count01_lens.models.model import hooked_transformer
+from count01_lens.tasks.dataset import Splits, make_splits
+from count01_lens.training.recipe import TrainConfig, check_stackable, steps_per_epoch
+from count01_lens.training.run_directory import MemoryStore, RunDirectory, RunIdentity, Store
+from count01_lens.training.stack import Rows, count_form_of, raw_of
+from count01_lens.training.trainer import Trainer
+
+
+@dataclass(frozen=True, eq=False)
+class TrainResult:
+    """What training gives.
+
+    Attributes:
+        configs: recipe of each model.
+        seeds: seed of each model.
+        history: one row per model and epoch (and per step asked for in the first epoch): `model`
+            (index in the stack), `seed`, `epoch` (complete ones), `step`, `loss` (mean since the
+            row before), and accuracies on the validation and the test split.
+        snapshots: parameters by step, for `at` and `count_form`.
+        directory: where the run is stored, if anywhere.
+    """
+
+    configs: tuple[TrainConfig, ...]
+    seeds: tuple[int, ...]
+    history: pd.DataFrame
+    snapshots: Mapping[int, Rows]
+    directory: Path | None = None
+
+    @cached_property
+    def models(self) -> list[HookedTransformer]:
+        """The trained models, as plain HookedTransformers."""
+        return [self.at(index) for index in range(len(self.seeds))]
+
+    @property
+    def snapshot_epochs(self) -> list[int]:
+        """The epochs after which parameters were kept; 0 is the initialisation."""
+        first_steps = self.history.groupby("epoch")["step"].min()
+        pairs = zip(first_steps.index.tolist(), first_steps.tolist(), strict=True)
+        return [epoch for epoch, step in pairs if step in self.snapshots]
+
+    def at(
+        self, model: int, *, epoch: int | None = None, step: int | None = None
+    ) -> HookedTransformer:
+        """Return one model as it was after an epoch or a step; by default, at the end."""
+        rows = self._rows(epoch, step)
+        check_int("model", model, at_least=0)
+        if model >= len(rows):
+            raise ValueError(f"model: expected 0 to {len(rows) - 1}, got {model}")
+        config = self.configs[model].model
+        return hooked_transformer(raw_of(rows, model, config), config)
+
+    def count_form(self, *, epoch: int | None = None, step: int | None = None) -> CountForm:
+        """Return the token tables of the whole stack after an epoch or a step."""
+        return count_form_of(self._rows(epoch, step), self.configs[0].model)
+
+    def save_models(self, directory: str | Path) -> list[Path]:
+        """Write each trained model as a checkpoint, in a subdirectory named after its seed."""
+        paths = []
+        for index, (config, seed) in enumerate(zip(self.configs, self.seeds, strict=True)):
+            stack = "" if len(set(self.configs)) == 1 else f"recipe-{self._recipe_number(config)}-"
+            path = Path(directory) / f"{stack}seed-{seed}"
+            last = self.history[self.history["model"] == index].tail(1)
+            summary = last.drop(columns=["model", "seed"]).to_dict("records")[0]
+            info = {"seed": seed, "recipe": config.to_dict(), "training": summary}
+            save_checkpoint(self.models[index], path, info=info)
+            paths.append(path)
+        return paths
+
+    def _recipe_number(self, config: TrainConfig) -> int:
+        return list(dict.fromkeys(self.configs)).index(config)
+
+    def _rows(self, epoch: int | None, step: int | None) -> Rows:
+        if epoch is not None and step is not None:
+            raise ValueError("expected an epoch or a step, got both")
+        if epoch is not None:
+            steps_of_epoch = self.history.loc[self.history["epoch"] == epoch, "step"]
+            # Rows of an unfinished first epoch count as epoch 0; its initialisation comes first.
+            step = int(steps_of_epoch.min()) if len(steps_of_epoch) else -1
+        if step is None:
+            step = max(self.snapshots)
+        if step not in self.snapshots:
+            raise ValueError(
+                f"no snapshot {f'of epoch {epoch}' if epoch is not None else f'at step {step}'}: "
+                f"expected one of the steps {_shortened(sorted(self.snapshots))}"
+            )
+        return self.snapshots[step]
+
+
+def train(
+    config: TrainConfig | Sequence[TrainConfig] | None = None,
+    *,
+    seeds: Iterable[int] = (0,),
+    splits: Splits | None = None,
+    directory: str | Path | None = None,
+    snapshot_epochs: Iterable[int] | None = None,
+    first_epoch_steps: Iterable[int] = (),
+    progress: bool | None = None,
+) -> TrainResult:
+    """Train one model for each config and each seed, all together.
+
+    Args:
+        config: a recipe, or several whose models have one shape.
+        seeds: of initialisation and batch order. A model depends on its own seed and recipe
+            only, not on the others of the stack (up to rounding).
+        splits: the data; drawn with `config.data_seed` by default.
+        directory: where to keep the run. A run that was stopped, at any moment and in any way, goes
+            on where it was and ends with the same bits (on the same machine, with the same
+            versions and the same stack). A finished one is read.
+        snapshot_epochs: after which epochs to keep the parameters; by default all, and 0.
+        first_epoch_steps: steps of the first epoch after which to keep them, too.
+        progress: show a progress bar, or plain lines where there is no terminal; by default,
+            only in a terminal or notebook.
+
+    Raises:
+        TrainingDivergedError: a loss became NaN; names the seed and the step.
+
+    Example:
+        >>> config = cl.TrainConfig(model=cl.ModelConfig(d_embed=8, n_heads=2), epochs=1)
+        >>> result = cl.train(config, seeds=[0, 1], progress=False)
+        >>> len(result.models), int(result.history["epoch"].max())
+        (2, 1)
+    """
+    configs, model_seeds = _stack_of(config, seeds)
+    splits = make_splits(configs[0].data_seed) if splits is None else splits
+    if not isinstance(splits, Splits):
+        raise TypeError(f"splits: expected the result of make_splits, got {splits!r}")
+    snapshot_steps = _snapshot_steps(configs[0], splits, snapshot_epochs, first_epoch_steps)
+    identity = RunIdentity(configs, model_seeds, splits, snapshot_steps)
+    store: Store = MemoryStore() if directory is None else RunDirectory(Path(directory), identity)
+    with store.opened(), torch.inference_mode(False), torch.enable_grad():
+        trainer = Trainer(configs, model_seeds, splits, snapshot_steps, store)
+        state = store.load_state() or trainer.initial_state()
+        if state.epoch < configs[0].epochs:
+            with Progress(configs[0].epochs, state.epoch, len(configs), progress) as bar:
+                trainer.run(state, bar)
+    return TrainResult(
+        configs=configs,
+        seeds=model_seeds,
+        history=_history_frame(state.history, model_seeds),
+        snapshots=store.snapshots(snapshot_steps),
+        directory=None if directory is None else Path(directory),
+    )
+
+
+def _stack_of(
+    config: TrainConfig | Sequence[TrainConfig] | None, seeds: Iterable[int]
+) -> tuple[tuple[TrainConfig, ...], tuple[int, ...]]:
+    """Pair every config with every seed."""
+    if config is None or isinstance(config, TrainConfig):
+        config = (config or TrainConfig(),)
+    if isinstance(config, str) or not isinstance(config, Iterable):
+        raise TypeError(f"config: expected a TrainConfig or several, got {config!r}")
+    configs = tuple(config)
+    seeds = check_ints("seeds", seeds, at_least=0)
+    if not configs or not seeds:
+        raise ValueError(
+            f"expected at least one config and one seed, got {len(configs)} and {len(seeds)}"
+        )
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds: expected each one once, got {seeds}")
+    check_stackable(configs)
+    pairs = [(config, seed) for config in configs for seed in seeds]
+    return tuple(config for config, _ in pairs), tuple(seed for _, seed in pairs)
+
+
+def _snapshot_steps(
+    config: TrainConfig,
+    splits: Splits,
+    snapshot_epochs: Iterable[int] | None,
+    first_epoch_steps: Iterable[int],
+) -> tuple[int, ...]:
+    """Turn the epochs and steps that a user asks for into steps; the last is always kept."""
+    per_epoch = steps_per_epoch(config, splits)
+    epochs = range(config.epochs + 1) if snapshot_epochs is None else snapshot_epochs
+    epochs = check_ints("snapshot_epochs", epochs, at_least=0)
+    early = check_ints("first_epoch_steps", first_epoch_steps, at_least=0)
+    for name, values, largest in (
+        ("snapshot_epochs", epochs, config.epochs),
+        ("first_epoch_steps", early, per_epoch),
+    ):
+        if max(values, default=0) > largest:
+            raise ValueError(f"{name}: expected numbers up to {largest}, got {max(values)}")
+    last = config.epochs * per_epoch
+    return tuple(sorted({*(epoch * per_epoch for epoch in epochs), *early, last}))
+
+
+def _history_frame(rows: Sequence[Mapping[str, list[float]]], seeds: Sequence[int]) -> pd.DataFrame:
+    frames = [
+        pd.DataFrame({"model": range(len(seeds)), "seed": list(seeds), **row}) for row in rows
+    ]
+    history = pd.concat(frames, ignore_index=True)
+    whole = {"epoch": "int64", "step": "int64"}
+    return history.astype(whole).sort_values(["model", "step"], ignore_index=True)
+
+
+def _shortened(values: Sequence[int]) -> str:
+    texts = [str(value) for value in values]
+    return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "...", *texts[-3:]])

@@ -1,0 +1,1 @@
+"""Everything people look at: figures, pages, attention, the report, the notebook panel."""

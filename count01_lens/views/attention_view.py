@@ -1,0 +1,311 @@
+"""Where heads look in a sentence, as it is and under a patch.
+
+In sentences too long to be drawn token by token, all tokens of a type are drawn as one.
+`circuits_page` makes pages of the drawings; `share_view` shows what heads make of what they see.
+"""
+
+import html
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+
+from count01_lens.common.storage import write_atomically
+from count01_lens.common.threads import one_thread
+from count01_lens.common.types import HookedTransformer
+from count01_lens.models.hooks import HeadName, check_heads
+from count01_lens.models.model import check_model
+from count01_lens.tasks.language import COUNTED, TOKENS, At, Sentence, Token, parse
+from count01_lens.views import circuits_page
+from count01_lens.views.circuits_page import Drawing, Section, rounded, signed
+
+# A heat map of more tokens than this has cells too small to point at.
+LONGEST = 40
+_BLUE = "#00529b"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionView:
+    """What a notebook shows, and `save` writes as a page that opens from disk.
+
+    Attributes:
+        title: the sentence, shortened to its counts if it is long.
+        tokens: what the rows and columns stand for; types of tokens for a long sentence.
+        heads: names of the heads.
+        attention: attention of these heads.
+        sections: what is drawn.
+        patched: attention under a patch, for `compare_attention`.
+        shares: for `show_shares`, at "=" the shares in the logit of '4' minus that of '5', and at
+            "answer" those in the logit of '[EOS]'.
+    """
+
+    title: str
+    tokens: list[str]
+    heads: list[str]
+    attention: Float[Tensor, "head query key"]
+    sections: tuple[Section, ...]
+    patched: Float[Tensor, "head query key"] | None = None
+    shares: Mapping[At, Float[Tensor, "token head"]] = field(default_factory=dict)
+
+    @property
+    def page(self) -> str:
+        """The view as a complete HTML document."""
+        return page_of(self.title, [self])
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the page to a file."""
+        path = Path(path)
+        write_atomically(path, self.page.encode())
+        return path
+
+    def _repr_html_(self) -> str:
+        """Show the page in JupyterLab, VS Code and Colab, in a frame: its styles stay inside."""
+        page = circuits_page.page(self.title, self.sections, packed=True)
+        return (
+            f'<iframe data-count01 srcdoc="{html.escape(page)}" '
+            f'title="{html.escape(f"Attention on {self.title}")}" '
+            'style="width: 100%; height: 720px; border: 0"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        heads = f"{len(self.heads)} head{'s' * (len(self.heads) != 1)}"
+        return (
+            f"AttentionView({self.title!r}: {heads}, {len(self.tokens)} tokens); call .save(path)"
+        )
+
+
+@torch.no_grad()
+@one_thread()  # the same bytes however many there are
+def show_attention(
+    model: HookedTransformer,
+    sentence: str | Sentence,
+    *,
+    heads: Iterable[HeadName] | None = None,
+) -> AttentionView:
+    """Show where each head looks.
+
+    Hooks that are attached take part: inside `with patch_attention(...)` you see the patch.
+
+    Args:
+        model: any HookedTransformer over the eight tokens.
+        sentence: such as "0110=" or "0110=4". One of more than 40 tokens is shown by type: what
+            all '0's together get, for example, from an average '1'.
+        heads: numbers, or (layer, head) pairs; all by default.
+    """
+    asked = Asked.check(model, sentence, heads)
+    seen = look(model, asked)
+    top = asked.scale(seen.attention)
+    rows = "A row is a token that looks (destination), a column one that is looked at (source)."
+    section = Section(
+        "Attention",
+        [
+            f"{rows} {asked.note(seen.attention)}".rstrip(),
+            f"The colour is full at {top:.2g}, the largest weight in the row of '=' or below. "
+            f"The model {seen.answer}",
+        ],
+        [asked.heat_maps(seen.attention, top)],
+    )
+    return AttentionView(asked.title, asked.labels, asked.names, seen.attention, (section,))
+
+
+@torch.no_grad()
+@one_thread()  # the same bytes however many there are
+def compare_attention(
+    model: HookedTransformer,
+    sentence: str | Sentence,
+    *,
+    w01: float | None = None,
+    w02: float | None = None,
+    heads: Iterable[HeadName] | None = None,
+    others: Literal["zero", "keep"] = "zero",
+) -> AttentionView:
+    """Show the attention of heads before and after `patch_attention`, side by side.
+
+    Args:
+        model: any HookedTransformer over the eight tokens.
+        sentence: such as "0110=".
+        w01: as in `patch_attention`, likewise the other arguments.
+        heads: the heads that are patched and shown; all by default.
+    """
+    from count01_lens.attention.interventions import patch_attention
+
+    asked = Asked.check(model, sentence, heads)
+    with patch_attention(model, w01=w01, w02=w02, heads=asked.heads, others=others):
+        after = look(model, asked)
+    before = look(model, asked)
+    top = asked.scale(before.attention, after.attention)
+    ratios = [f"{n} = {w:g}" for n, w in (("w01", w01), ("w02", w02)) if w is not None]
+    written = ", ".join(ratios).replace("inf", "∞") or "each head's own ratios"
+    rest = "get nothing" if others == "zero" else "keep their weights"
+    note = asked.note(before.attention, after.attention)
+    section = Section(
+        "Attention before and after the patch",
+        [
+            f"Patched in the row of '=': {written}; '[BOS]' and '=' {rest}. {note}".rstrip(),
+            f"The colour is full at {top:.2g} on both sides.",
+        ],
+        [
+            asked.heat_maps(before.attention, top, f"Before: the model {before.answer}"),
+            asked.heat_maps(after.attention, top, f"After: the model {after.answer}"),
+        ],
+    )
+    return AttentionView(
+        asked.title,
+        asked.labels,
+        asked.names,
+        before.attention,
+        (section,),
+        patched=after.attention,
+    )
+
+
+def page_of(title: str, views: Iterable[AttentionView]) -> str:
+    """Put views into one HTML document; a view of another sentence than the title says which."""
+    sections: list[Section] = []
+    for view in views:
+        sentence = "" if view.title == title else f"{view.title}: "
+        sections += [replace(part, heading=sentence + part.heading) for part in view.sections]
+    return circuits_page.page(title, sections)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A request that was checked before the model runs.
+
+    Attributes:
+        labels: what is drawn: a token each, or all tokens of a type.
+        grouping: 1 where a position belongs to what is drawn.
+        by_type: whether the sentence is drawn by type.
+        causal: whether the upper triangle is empty by construction.
+    """
+
+    sentence: Sentence
+    tokens: list[Token]
+    labels: list[str]
+    grouping: Float[Tensor, "shown position"]
+    by_type: bool
+    causal: bool
+    heads: list[int]
+    names: list[str]
+
+    @classmethod
+    def check(
+        cls,
+        model: HookedTransformer,
+        sentence: str | Sentence,
+        heads: Iterable[HeadName] | None,
+    ) -> "Asked":
+        """Raise where the model, the sentence or the heads cannot be shown; None is all heads."""
+        check_model(model)
+        sentence = sentence if isinstance(sentence, Sentence) else parse(sentence)
+        tokens = sentence.tokens
+        if len(tokens) > model.cfg.n_ctx:
+            raise ValueError(
+                f"the sentence has {len(tokens)} tokens, the model reads {model.cfg.n_ctx} "
+                "(n_ctx): expected a shorter sentence"
+            )
+        n_heads, total = model.cfg.n_heads, model.cfg.n_layers * model.cfg.n_heads
+        numbers = check_heads(model, range(total) if heads is None else heads)
+        layered = model.cfg.n_layers > 1
+        names = [f"layer {n // n_heads} " * layered + f"head {n % n_heads}" for n in numbers]
+        by_type = len(tokens) > LONGEST
+        labels, grouping = [token.text for token in tokens], torch.eye(len(tokens))
+        if by_type:
+            labels, grouping = token_types(tokens)
+        causal = model.cfg.attention_dir == "causal"
+        return cls(sentence, tokens, labels, grouping, by_type, causal, numbers, names)
+
+    @property
+    def title(self) -> str:
+        """The sentence as it is drawn."""
+        return (" " if self.by_type else "").join(self.labels[1:])
+
+    def note(self, *attention: Float[Tensor, "head query key"]) -> str:
+        """How to read a row of what is drawn."""
+        sums = _sums_of_rows(torch.cat(attention))
+        if not self.by_type:
+            return f"{sums.capitalize()}." if sums else ""
+        ending = f", and {sums}." if sums else "."
+        return (
+            f"The sentence has {len(self.tokens)} tokens, so they are drawn by type: a row is the "
+            f"mean over all tokens of a type, a column the sum{ending}"
+        )
+
+    def scale(self, *attention: Float[Tensor, "head query key"]) -> float:
+        """The largest weight from '=' on; '[BOS]' can only look at itself, with a weight of 1."""
+        first = self.labels.index(Token.EQUALS.text)
+        return max(float(weights[:, first:].max()) for weights in attention) or 1.0
+
+    def heat_maps(
+        self, attention: Float[Tensor, "head query key"], top: float, caption: str = ""
+    ) -> Drawing:
+        """Draw one heat map for each head."""
+        props = {
+            "attention": rounded(attention.tolist()),
+            "attentionHeadNames": self.names,
+            "maxValue": top,
+            "positiveColor": _BLUE,
+            "tokens": self.labels,
+            "maskUpperTri": self.causal and not self.by_type,
+        }
+        return Drawing("AttentionHeads", props, caption)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What a run of the model gave; `attention` is that of the heads asked for, as drawn."""
+
+    attention: Float[Tensor, "head query key"]
+    logits: Float[Tensor, "position vocab"]
+    cache: Any
+    answer: str
+
+
+def look(model: HookedTransformer, asked: Asked) -> Seen:
+    """Run the model once, with all hooks that are attached to it."""
+    layers = range(model.cfg.n_layers)
+    names = [f"blocks.{layer}.attn.hook_{x}" for layer in layers for x in ("pattern", "v", "z")]
+    tokens = torch.tensor([asked.tokens], device=model.W_E.device)
+    logits, cache = model.run_with_cache(tokens, names_filter=[*names, "ln_final.hook_scale"])
+    logits = logits[0].cpu()
+    pattern = torch.cat([cache["pattern", layer][0] for layer in layers])[asked.heads].cpu()
+    grouping = asked.grouping.to(pattern)
+    mean = grouping / grouping.sum(dim=1, keepdim=True)
+    drawn = einsum(
+        mean, pattern, grouping, "row query, head query key, column key -> head row column"
+    )
+    at_equals = logits[asked.tokens.index(Token.EQUALS)]
+    difference = float(at_equals[Token.FOUR] - at_equals[Token.FIVE])
+    answer = (
+        f"writes '{TOKENS[int(at_equals.argmax())]}' after '=' "
+        f"(right: '{asked.sentence.right_answer}'): logit of '4' minus that of '5' is "
+        f"{signed(difference)}."
+    )
+    return Seen(drawn, logits, cache, answer)
+
+
+def _sums_of_rows(attention: Float[Tensor, "head query key"]) -> str:
+    """Say what rows sum to, or nothing where hooks wrote rows that may sum to anything.
+
+    A patch leaves a row empty in a sentence with none of the tokens that it gives weights to.
+    """
+    whole = (attention.double().sum(dim=-1) - 1).abs() < 0.005  # as far as a reader can see
+    empty = (attention == 0).all(dim=-1)
+    if whole.all():
+        return "a row sums to one"
+    if (whole | empty).all():
+        return "a row sums to one, or is empty where a head looks at nothing"
+    return ""
+
+
+def token_types(tokens: list[Token]) -> tuple[list[str], Float[Tensor, "type position"]]:
+    """Name the types of token that occur, and mark the positions of each."""
+    types = sorted(set(tokens))
+    labels = [kind.text + f" ×{tokens.count(kind)}" * (kind in COUNTED) for kind in types]
+    return labels, torch.tensor([[float(token == kind) for token in tokens] for kind in types])

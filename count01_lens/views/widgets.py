@@ -1,0 +1,182 @@
+"""`AttentionPatcher(model)`: set a model's attention with sliders, in a notebook.
+
+Only wiring: `patching` computes, `patch_views` draws. Made of core ipywidgets, so that it works in
+JupyterLab, VS Code and Colab.
+"""
+
+import math
+from typing import Any
+
+import ipywidgets as ipw
+
+from count01_lens.common.types import HookedTransformer
+from count01_lens.heads.analysis import CATEGORIES, HeadAnalysis
+from count01_lens.tasks.dataset import Splits
+from count01_lens.views import patch_views
+from count01_lens.views.attention_view import AttentionView, compare_attention
+from count01_lens.views.patching import PatchSession
+
+# 0 and ∞ at the ends, ten round values a decade between them.
+_STEPS = (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
+RATIOS = [
+    0.0,
+    *(float(f"{step}e{decade}") for decade in range(-4, 4) for step in _STEPS),
+    1e4,
+    math.inf,
+]
+
+
+class AttentionPatcher(ipw.VBox):  # type: ignore[misc]
+    """A panel to patch the attention at '=' of a model, and to see what that does.
+
+    Args:
+        model: a model to which `count_form_applies`.
+        splits: the data set; the paper's by default.
+        analysis: of the same model and data set, if it is at hand: saves a second.
+
+    Attributes:
+        session: the state behind the panel; its `table` and `accuracy` are data frames.
+        message: what is wrong with the last input, or "".
+    """
+
+    def __init__(
+        self,
+        model: HookedTransformer,
+        splits: Splits | None = None,
+        analysis: HeadAnalysis | None = None,
+    ):
+        self.session = PatchSession(model, splits, analysis)
+        self.session.update(w01=1.0, w02=math.inf)  # the paper's: '0' and '1' alike, '2' nothing
+        self.message = ""
+        self._make_controls()
+        self._make_views()
+        super().__init__(self._arranged())
+        self.draw()
+
+    @property
+    def code(self) -> str:
+        """The `patch_attention` call that reproduces what is shown."""
+        return self.session.code
+
+    def show_attention(self) -> AttentionView:
+        """Show the attention of the sentence before and after, with circuitsvis."""
+        ratios = self.session.ratios
+        return compare_attention(
+            self.session.model,
+            self.session.sentence,
+            w01=ratios.w01,
+            w02=ratios.w02,
+            heads=self.session.heads,
+            others=ratios.others,
+        )
+
+    def draw(self) -> None:
+        """Show the state of the session."""
+        views = {
+            self._outputs: patch_views.outputs_html,
+            self._accuracy: patch_views.accuracy_html,
+            self._heads: patch_views.heads_html,
+            self._attention: patch_views.attention_html,
+            self._code: patch_views.code_html,
+        }
+        for widget, view in views.items():
+            widget.value = view(self.session)
+        self._message.value = patch_views.message_html(self.message)
+
+    def _make_controls(self) -> None:
+        counts = self.session.analysis.table["category"].value_counts()
+        several = [(f"all {self.session.n_heads} heads", "all")]
+        several += [(f"{kind} ({counts[kind]})", kind) for kind in CATEGORIES if kind in counts]
+        single = [
+            (f"head {head}: {kind}", (head,))
+            for head, kind in enumerate(self.session.analysis.table["category"])
+        ]
+        wide = ipw.Layout(width="24em")
+        self.heads_choice = ipw.Dropdown(
+            options=[*several, *single], value="all", description="heads", layout=wide
+        )
+        self.w01 = _ratio_slider("w01", 1.0)
+        self.w02 = _ratio_slider("w02", math.inf)
+        self.own_w01, self.own_w02 = (_own_ratio(name) for name in ("w01", "w02"))
+        self.others = ipw.ToggleButtons(
+            options=[("get nothing", "zero"), ("keep their weights", "keep")],
+            description="[BOS], =",
+            style={"button_width": "11.5em"},
+        )
+        self.shown = ipw.ToggleButtons(
+            options=[("original", False), ("patched", True)],
+            value=True,
+            description="show",
+            style={"button_width": "11.5em"},
+        )
+        self.sentence = ipw.Text(
+            value=self.session.chosen.sentence,
+            description="sentence",
+            placeholder="such as 0110212=",
+            continuous_update=False,
+            layout=ipw.Layout(width="30em"),
+        )
+        for control in (
+            self.heads_choice, self.w01, self.w02, self.own_w01, self.own_w02,
+            self.others, self.shown, self.sentence,
+        ):  # fmt: skip
+            control.observe(self._changed, names="value")
+
+    def _make_views(self) -> None:
+        self._outputs, self._accuracy, self._heads = (ipw.HTML() for _ in range(3))
+        self._attention, self._code, self._message = (ipw.HTML() for _ in range(3))
+
+    def _arranged(self) -> list[Any]:
+        controls = ipw.VBox(
+            [
+                self.heads_choice,
+                ipw.HBox([self.w01, self.own_w01]),
+                ipw.HBox([self.w02, self.own_w02]),
+                self.others,
+                self.shown,
+                self._accuracy,
+                self._code,
+            ],
+            layout=ipw.Layout(flex="1 1 34em", min_width="24em"),
+        )
+        picture = ipw.VBox([self._outputs], layout=ipw.Layout(flex="1 1 30em", min_width="20em"))
+        top = ipw.HBox([controls, picture], layout=ipw.Layout(flex_flow="row wrap"))
+        return [self._message, top, self._heads, self.sentence, self._attention]
+
+    def _changed(self, change: Any) -> None:
+        """Take over what the user did; what cannot be is said, not raised."""
+        self.w01.disabled, self.w02.disabled = self.own_w01.value, self.own_w02.value
+        try:
+            self.session.update(
+                heads=self.heads_choice.value,
+                w01=None if self.own_w01.value else self.w01.value,
+                w02=None if self.own_w02.value else self.w02.value,
+                others=self.others.value,
+                patched=self.shown.value,
+                sentence=self.sentence.value,
+            )
+            self.message = ""
+        except (ValueError, TypeError) as error:
+            self.message = str(error)
+        self.draw()
+
+
+def _ratio_slider(name: str, value: float) -> Any:
+    meaning = f"attention of one 0 over that of one {name[-1]}"
+    return ipw.SelectionSlider(
+        options=[(_written(ratio), ratio) for ratio in RATIOS],
+        value=value,
+        description=name,
+        tooltip=meaning,
+        layout=ipw.Layout(width="26em"),
+    )
+
+
+def _own_ratio(name: str) -> Any:
+    return ipw.Checkbox(
+        value=False, description=f"own {name}", indent=False, layout=ipw.Layout(width="7em")
+    )
+
+
+def _written(ratio: float) -> str:
+    return "∞" if math.isinf(ratio) else f"{ratio:.3g}"

@@ -1,0 +1,241 @@
+"""Heads through counts against heads through real hooks."""
+
+import contextlib
+
+import pytest
+import torch
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+from count01_lens.counts.compact import count_form_applies
+from count01_lens.heads.runners import (
+    ablate_heads,
+    ablate_heads_hooks,
+    head_logits,
+    head_outputs,
+    model_logits,
+)
+from count01_lens.models.checkpoints import example_model
+from count01_lens.models.hooks import check_heads, head_names, hooks_attached, outputs_at, shares_at
+from count01_lens.models.model import ModelConfig, build_model
+from count01_lens.tasks.dataset import make_splits, sequences_of
+from tests.helpers import two_layers
+
+COUNTS = torch.tensor([[3, 5, 2], [0, 0, 0], [7, 0, 1], [4, 4, 4], [0, 9, 0]])
+SEQUENCES = sequences_of(COUNTS)
+AT_EQUALS = [len(sequence) - 3 for sequence in SEQUENCES]
+
+
+@pytest.mark.parametrize("output", ["fused", "residual"])
+@pytest.mark.parametrize("at", ["=", "answer"])
+def test_counts_agree_with_hooks_on_sequences(output, at):
+    model = build_model(ModelConfig(output=output), seed=3, dtype=torch.float64)
+    positions = [len(sequence) - (3 if at == "=" else 2) for sequence in SEQUENCES]
+    z = outputs_at(model, SEQUENCES, positions)
+    torch.testing.assert_close(head_outputs(model, COUNTS, at), z)
+    shares = shares_at(model, SEQUENCES, positions)
+    torch.testing.assert_close(head_logits(model, COUNTS, at), shares)
+    logits = torch.stack([model(s[None])[0, p] for s, p in zip(SEQUENCES, positions, strict=True)])
+    torch.testing.assert_close(model_logits(model, COUNTS, at), logits.detach())
+
+
+@pytest.mark.parametrize("normalization", [None, "LN", "LNPre", "RMS", "RMSPre"])
+def test_a_deep_model_with_everything_goes_through_sequences(normalization):
+    model = two_layers(normalization)
+    assert count_form_applies(model) is not None
+    z = head_outputs(model, COUNTS)
+    assert z.shape == (5, 6, 4)
+    _, cache = model.run_with_cache(SEQUENCES[0][None])
+    expected = torch.cat([cache["z", layer][0, AT_EQUALS[0]] for layer in (0, 1)])
+    torch.testing.assert_close(z[0], expected)
+
+
+@pytest.mark.parametrize("normalization", [None, "LN", "LNPre", "RMS"])
+def test_shares_of_a_deep_model_add_up_with_everything_else(normalization):
+    """All that is written into the stream, each part through the frozen norm, gives the logits."""
+    model = two_layers(normalization)
+    if normalization is None:
+        shares = head_logits(model, COUNTS)
+    else:
+        with pytest.warns(UserWarning, match="frozen scale"):
+            shares = head_logits(model, COUNTS)
+    sequence, at = SEQUENCES[0][None], AT_EQUALS[0]
+    logits, cache = model.run_with_cache(sequence)
+    rest = cache["embed"] + cache["pos_embed"] + cache["mlp_out", 0] + cache["mlp_out", 1]
+    rest = (rest + model.b_O.sum(dim=0))[0, at]
+    if normalization in ("LN", "LNPre"):
+        rest = rest - rest.mean()
+    bias = model.b_U.clone()
+    if normalization is not None:
+        rest = rest / cache["ln_final.hook_scale"][0, at]
+        rest = rest * getattr(model.ln_final, "w", 1.0)
+        bias = bias + getattr(model.ln_final, "b", torch.zeros(12).double()) @ model.W_U
+    total = shares[0].sum(dim=0) + rest @ model.W_U + bias
+    torch.testing.assert_close(total, logits[0, at])
+
+
+def test_transformer_lens_attributes_the_same_in_a_deep_model():
+    model = two_layers("LN")
+    with pytest.warns(UserWarning, match="frozen scale"):
+        shares = head_logits(model, COUNTS)
+    _, cache = model.run_with_cache(SEQUENCES[2][None])
+    stacked = cache.stack_head_results(layer=2, pos_slice=AT_EQUALS[2])
+    scaled = cache.apply_ln_to_stack(stacked, layer=2, pos_slice=AT_EQUALS[2])
+    torch.testing.assert_close(shares[2], (scaled * model.ln_final.w)[:, 0] @ model.W_U)
+
+
+def fingerprint(model):
+    hooks = {name: len(module._forward_hooks) for name, module in model.named_modules()}
+    return hooks, model(SEQUENCES[0][None]).detach().clone()
+
+
+@pytest.mark.parametrize("make", [lambda: build_model(dtype=torch.float64), two_layers])
+def test_ablation_is_zeroing_and_is_undone(make):
+    model = make()
+    hooks, logits = fingerprint(model)
+    last = model.cfg.n_layers - 1
+    with ablate_heads(model, [(last, 1)]) as same:
+        assert same is model
+        without = model(SEQUENCES[0][None])
+        _, cache = model.run_with_cache(SEQUENCES[0][None])
+        assert not cache["z", last][:, :, 1].any()
+        assert cache["z", last][:, :, 0].any()
+    W_O = model.W_O.data.clone()
+    model.blocks[last].attn.W_O.data[1] = 0
+    torch.testing.assert_close(without, model(SEQUENCES[0][None]))
+    model.blocks[last].attn.W_O.data.copy_(W_O[last])
+    after_hooks, after = fingerprint(model)
+    assert after_hooks == hooks
+    assert torch.equal(after, logits)
+
+
+def test_ablation_nests_and_survives_exceptions_and_resets():
+    model = build_model(dtype=torch.float64)
+    hooks, logits = fingerprint(model)
+    with contextlib.suppress(ZeroDivisionError), ablate_heads(model, [0]):
+        with ablate_heads(model, [3, 5]):
+            inner = model(SEQUENCES[0][None])
+        outer = model(SEQUENCES[0][None])
+        model.reset_hooks()  # TransformerLens's own, which ours are not
+        assert torch.equal(model(SEQUENCES[0][None]), outer)
+        raise ZeroDivisionError
+    with ablate_heads(model, [0, 3, 5]):
+        torch.testing.assert_close(model(SEQUENCES[0][None]), inner)
+    assert not torch.allclose(inner, outer)
+    after_hooks, after = fingerprint(model)
+    assert after_hooks == hooks
+    assert torch.equal(after, logits)
+
+
+def test_counts_see_an_ablation():
+    """Inside the block the short forms do not apply, and the slow way gives the ablated heads."""
+    model = example_model()
+    with ablate_heads(model, [2, 7]):
+        z = head_outputs(model, COUNTS)
+        ablated = model_logits(model, COUNTS)
+    assert not z[:, [2, 7]].any()
+    shares = head_logits(model, COUNTS)
+    expected = model_logits(model, COUNTS) - shares[:, [2, 7]].sum(dim=1)
+    torch.testing.assert_close(ablated, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_mean_ablation_puts_the_training_mean():
+    model = build_model(dtype=torch.float64)
+    mean = head_outputs(model, make_splits().train).mean(dim=0)
+    with ablate_heads(model, [4], mode="mean"):
+        z = head_outputs(model, COUNTS)
+    torch.testing.assert_close(z[:, 4], mean[4].expand(5, -1))
+    torch.testing.assert_close(z[:, 3], head_outputs(model, COUNTS)[:, 3])
+    with ablate_heads(model, [4], mode="mean", data=[[1, 2, 3]]):
+        z = head_outputs(model, COUNTS)
+    torch.testing.assert_close(z[:, 4], head_outputs(model, [[1, 2, 3]])[:, 4].expand(5, -1))
+
+
+def test_the_same_as_a_list_of_hooks():
+    model = two_layers()
+    hooks = ablate_heads_hooks(model, [1, (1, 2)])
+    with ablate_heads(model, [(0, 1), 5]):
+        expected = model(SEQUENCES[0][None])
+    torch.testing.assert_close(model.run_with_hooks(SEQUENCES[0][None], fwd_hooks=hooks), expected)
+
+
+def test_gradients_flow_through_an_ablation():
+    model = build_model()
+    with ablate_heads(model, [0]):
+        model(SEQUENCES[0][None])[0, -3, 5].backward()
+    assert model.blocks[0].attn.W_V.grad[1].any()
+    assert not model.blocks[0].attn.W_V.grad[0].any()
+
+
+def test_names():
+    assert head_names(two_layers()) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    assert check_heads(two_layers(), [5, (0, 1), 1]) == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("heads", "error", "message"),
+    [
+        ([16], ValueError, "there is no head 16; .* 1 layer.s. of 16 heads, numbered 0 to 15"),
+        ([-1], ValueError, "there is no head -1"),
+        ([(1, 0)], ValueError, r"there is no head \(1, 0\)"),
+        ([(0, 16)], ValueError, "there is no head"),
+        ([], ValueError, "at least one head"),
+        ([1.5], TypeError, "expected numbers or"),
+        (3, TypeError, "heads: expected several"),
+        ("3", TypeError, "heads: expected several"),
+    ],
+)
+def test_bad_heads(heads, error, message):
+    model = build_model()
+    with pytest.raises(error, match=message), ablate_heads(model, heads):
+        pass
+    assert count_form_applies(model) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m: head_outputs(m, COUNTS, at="end"), ValueError, "at: expected"),
+        (lambda m: head_outputs(m, [[1, 2]]), ValueError, "expected shape"),
+        (lambda m: head_logits(torch.nn.Linear(1, 1), COUNTS), TypeError, "HookedTransformer"),
+        (lambda m: ablate_heads_hooks(m, [0], mode="half"), ValueError, "mode: expected 'zero'"),
+    ],
+)
+def test_bad_arguments(call, error, message):
+    with pytest.raises(error, match=message):
+        call(build_model())
+
+
+def test_models_that_cannot_be_analysed():
+    other = HookedTransformer(
+        HookedTransformerConfig(d_model=4, d_head=2, n_layers=1, n_ctx=9, d_vocab=9, act_fn="relu")
+    )
+    with pytest.raises(ValueError, match="expected the 8 tokens of Count01"):
+        head_outputs(other, COUNTS)
+    model = build_model()
+    model.W_E.data[3, 3] = torch.nan
+    with pytest.raises(ValueError, match="expected finite weights"):
+        head_outputs(model, COUNTS)
+    with pytest.raises(ValueError, match=r"a sentence has 122 tokens, the model reads 64"):
+        head_outputs(two_layers(), [[100, 10, 10]])
+
+
+def test_only_our_hooks_are_taken_away():
+    model = build_model()
+    seen = []
+    model.add_hook("blocks.0.attn.hook_z", lambda z, hook: seen.append(1))
+    with hooks_attached(model, [("blocks.0.attn.hook_z", lambda z, hook: z * 0)]):
+        model(SEQUENCES[0][None])
+    model(SEQUENCES[0][None])
+    assert len(seen) == 2
+
+
+def test_a_sentence_may_be_as_long_as_the_model_reads():
+    model = two_layers()
+    counts = torch.tensor([[20, 21, 0]])
+    fits = 1 + 41 + 2  # '[BOS]', the body, '=' and the answer; '[EOS]' is not read
+    model.cfg.n_ctx = fits
+    assert model_logits(model, counts, "answer").shape == (1, 8)
+    model.cfg.n_ctx = fits - 1
+    assert model_logits(model, counts, "=").shape == (1, 8)
+    with pytest.raises(ValueError, match=r"44 tokens, the model reads 43 \(n_ctx\)"):
+        model_logits(model, counts, "answer")

@@ -1,0 +1,160 @@
+"""What several tests share: small data sets and models, commands, pages, processes."""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+
+import torch
+
+from count01_lens.models.model import ModelConfig
+from count01_lens.tasks.dataset import SplitSpec, make_splits
+from count01_lens.training.recipe import TrainConfig
+from count01_lens.views.circuits_page import _bundle
+from count01_lens.views.document import NO_REQUESTS
+
+TINY = make_splits(
+    0,
+    train=SplitSpec(size=300, zeros_and_ones=(0, 6), twos=(0, 4)),
+    test=SplitSpec(size=80, zeros_and_ones=(0, 7), twos=(0, 5)),
+)
+
+
+def two_layers(normalization="LN"):
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    config = HookedTransformerConfig(
+        d_model=12, d_head=4, n_heads=3, n_layers=2, n_ctx=64, d_vocab=8, d_mlp=20,
+        act_fn="gelu", normalization_type=normalization, seed=1, device="cpu", dtype=torch.float64,
+    )  # fmt: skip
+    model = HookedTransformer(config)
+    for name, parameter in model.named_parameters():
+        if ".ln" in name or "ln_final" in name or ".b_" in name:
+            parameter.data += 0.3 * torch.randn(parameter.shape, dtype=torch.float64)
+    return model
+
+
+def hooks_left(model) -> int:
+    return sum(
+        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks)
+        for m in model.modules()
+    )
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return condition()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, be it that nobody has asked for its exit code yet."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+LIMIT, SIZE = 100_000, "400k"
+
+
+@contextmanager
+def small_disk(directory: Path):
+    """Yield how to make it larger, or None if mounting is not allowed here."""
+    directory.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(directory)],
+        capture_output=True,
+    )
+    if mounted.returncode != 0:
+        yield None
+        return
+    try:
+        yield lambda: subprocess.run(
+            ["mount", "-o", "remount,size=100m", str(directory)], check=True
+        )
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+PROGRAM = Path(sys.executable).parent / "count01-lens"
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [str(PROGRAM), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"},
+        **options,
+    )
+
+
+SPLITS = make_splits(
+    0,
+    train=SplitSpec(size=150, zeros_and_ones=(0, 20), twos=(0, 20)),
+    validation=SplitSpec(size=60, zeros_and_ones=(21, 30), twos=(0, 30)),
+    test=SplitSpec(size=60, zeros_and_ones=(31, 40), twos=(0, 40)),
+)
+
+
+SMALL = ModelConfig(d_embed=6, n_heads=3)
+
+
+QUICK = TrainConfig(model=SMALL, epochs=3, batch_size=32, precision="float64")
+
+
+EVIL = "</style></script><img src=x onerror=alert(1)>&\"'"
+
+
+class Outline(HTMLParser):
+    """What a page is made of, as those see it who do not look at it."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.page = page.replace(_bundle(), "")
+        self.elements = []
+        self.feed(self.page)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def all(self, *tags):
+        return [attributes for tag, attributes in self.elements if tag in tags]
+
+    def assert_good(self):
+        """Everything that holds for every report."""
+        levels = [int(tag[1]) for tag, _ in self.elements if re.fullmatch(r"h\d", tag)]
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+        ids = [attributes["id"] for _, attributes in self.elements if "id" in attributes]
+        assert len(ids) == len(set(ids))
+        for link in self.all("a"):
+            assert link["href"].startswith(("#", "data:"))
+            assert not link["href"].startswith("#") or link["href"][1:] in ids
+            assert ("download" in link) == link["href"].startswith("data:")
+        for image in self.all("img"):
+            assert len(image["alt"]) > 10
+            assert image["src"].startswith("data:image/")
+        assert all(cell.get("scope") in ("row", "col") for cell in self.all("th"))
+        tables = [table for table in self.all("table") if table.get("class") != "shares"]
+        assert len(self.all("caption")) == len(tables)
+        for landmark in ("header", "nav", "main", "footer"):
+            assert len(self.all(landmark)) == 1
+        assert self.all("nav")[0]["aria-label"]
+        assert self.all("html") == [{"lang": "en"}]
+        assert self.all("a")[0] == {"class": "skip", "href": "#main"}
+        assert "main" in ids
+        assert NO_REQUESTS in self.page
+        assert not re.search(r"https?://|@import|url\(", self.page)
+        for script in self.all("script", "link", "iframe"):
+            assert not script, "nothing is loaded"

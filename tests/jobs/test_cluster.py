@@ -1,0 +1,198 @@
+"""Jobs on a real Dask cluster, over TCP: workers die, the scheduler dies, and nothing is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+
+from count01_lens.jobs.cluster import ClusterError, dask_executor, workplace
+from count01_lens.jobs.results import ResultStore
+from count01_lens.jobs.running import Job, JobsFailedError, run_jobs
+from experiments import minimal_heads, suite
+from tests import job_functions
+from tests.helpers import is_gone, within
+from tests.job_functions import calls, processes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        protocol="tcp",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",  # any port that is free
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def executor(cluster):
+    with dask_executor(cluster.scheduler_address) as made:
+        yield made
+
+
+@pytest.fixture
+def log(tmp_path) -> Path:
+    (tmp_path / "log").mkdir()
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def store(tmp_path) -> ResultStore:
+    return ResultStore(tmp_path / "store")
+
+
+def job(function, log: Path, value: int, **more) -> Job:
+    return Job(function.__name__, function, {"log": str(log), "value": value, **more}, "1")
+
+
+def squares(log: Path, values) -> list[Job]:
+    return [job(job_functions.square, log, value) for value in values]
+
+
+def waiting(log: Path, values, file: Path) -> list[Job]:
+    return [job(job_functions.wait_for, log, value, file=str(file)) for value in values]
+
+
+def loaded(store: ResultStore, jobs: list[Job]) -> list[int]:
+    return [store.load(each)["square"] for each in jobs]
+
+
+def test_jobs_that_run_raise_hang_and_die(store, log, executor):
+    good = squares(log, range(20))
+    bad = [
+        job(job_functions.raises, log, 100),
+        job(job_functions.sleeps, log, 101),
+        job(job_functions.crashes, log, 102),
+    ]
+    outcome = run_jobs([*bad, *good], store, executor=executor, time_limit=15)
+    assert len(outcome.new) == 20
+    assert loaded(store, good) == [value**2 for value in range(20)]
+    reasons = {failure.job.name: failure.reason for failure in outcome.failed}
+    assert "no luck with 100" in reasons["raises"]
+    assert "took longer than 15 s" in reasons["sleeps"]
+    assert "killed by SIGSEGV" in reasons["crashes"]
+    assert calls(log) == dict.fromkeys(range(20), 1) | {100: 1, 101: 1, 102: 2}
+    again = run_jobs(good, store, executor=executor)
+    assert (len(again.found), len(again.new)) == (20, 0)
+
+
+def test_a_killed_worker_costs_time_only(store, log, cluster, executor, tmp_path):
+    jobs = [*waiting(log, range(2), tmp_path / "go"), *squares(log, range(2, 8))]
+    with Client(cluster.scheduler_address, set_as_default=False) as client:
+        workers = list(client.run(os.getpid).values())
+
+    def kill_one_of_two() -> None:
+        within(120, lambda: calls(log).keys() >= {0, 1})
+        os.kill(workers[0], signal.SIGKILL)
+        # What it ran begins again elsewhere, and what it had started ends with it.
+        within(120, lambda: sum(calls(log)[value] for value in (0, 1)) > 2)
+        (tmp_path / "go").touch()
+
+    killer = threading.Thread(target=kill_one_of_two)
+    killer.start()
+    outcome = run_jobs(jobs, store, executor=executor)
+    killer.join()
+    outcome.check()
+    assert len(outcome.new) == len({job.key for job in outcome.new}) == 8
+    assert loaded(store, jobs) == [value**2 for value in range(8)]
+    assert len(list(store.directory.glob("*.safetensors"))) == 8
+    assert calls(log)[0] + calls(log)[1] >= 3
+    assert is_gone(workers[0])
+
+
+def dask(*arguments, **environment) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        start_new_session=True,
+    )
+
+
+def test_without_its_scheduler_a_run_ends_with_a_clear_account(store, log, tmp_path):
+    """Started as users start a cluster; the scheduler is killed while two jobs are running."""
+    contact = tmp_path / "scheduler.json"
+    scheduler = dask(
+        "dask_scheduler", "--host", "127.0.0.1", "--port", "0",
+        "--no-dashboard", "--scheduler-file", str(contact),
+    )  # fmt: skip
+    workers: list[subprocess.Popen[str]] = []
+    jobs = [*squares(log, range(3)), *waiting(log, range(10, 14), tmp_path / "go")]
+    try:
+        # It is there before it is written.
+        assert within(120, lambda: contact.exists() and contact.read_text().endswith("}"))
+        address = json.loads(contact.read_text())["address"]
+        workers += [
+            dask(
+                "dask_worker", address, "--nthreads", "1", "--no-dashboard",
+                "--local-directory", str(tmp_path), "--death-timeout", "120",
+            )
+            for _ in range(2)
+        ]  # fmt: skip
+
+        def kill_the_scheduler() -> None:
+            within(120, lambda: len(calls(log).keys() & set(range(10, 14))) == 2)
+            within(120, lambda: len(list(store.directory.glob("*.safetensors"))) == 3)
+            os.killpg(scheduler.pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill_the_scheduler)
+        killer.start()
+        with dask_executor(address) as executor:
+            outcome = run_jobs(jobs, store, executor=executor)
+        killer.join()
+    finally:
+        for process in (scheduler, *workers):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert {job.key for job in outcome.new} == {job.key for job in jobs[:3]}
+    assert {job.key for job in outcome.left} == {job.key for job in jobs[3:]}
+    assert not outcome.failed
+    with pytest.raises(JobsFailedError, match="4 jobs not run, because the executor broke: "):
+        outcome.check()
+    assert within(60, lambda: all(is_gone(pid) for pid in processes(log)))
+    (tmp_path / "go").touch()
+    again = run_jobs(jobs, store, workers=2)
+    assert (len(again.found), len(again.new)) == (3, 4)
+    assert loaded(store, jobs) == [value**2 for value in (0, 1, 2, 10, 11, 12, 13)]
+
+
+def test_the_table_of_minimal_heads_is_the_same_through_dask(tmp_path, executor, monkeypatch):
+    monkeypatch.setattr(minimal_heads, "EPOCHS", {"quick": 1})
+    monkeypatch.setattr(minimal_heads, "QUICK_TRAININGS", {1: 4, 64: 1})
+    places = {"dask": {"executor": executor}, "here": {"workers": 0}}
+    for name, place in places.items():
+        suite.run_suite([minimal_heads], tmp_path / name, "quick", progress=False, **place)
+    for table in ("minimal_heads.csv", "readings.csv"):
+        files = [tmp_path / name / "T1" / table for name in places]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    assert len(pd.read_csv(files[0])) > 0
+
+
+def test_the_number_of_slots_follows_the_cluster(cluster, executor):
+    assert within(60, lambda: executor.slots == 2)
+
+
+def test_wrong_addresses_are_refused_before_any_work(monkeypatch):
+    with pytest.raises(ValueError, match="expected an address such as tcp://host:8786, got 'host'"):
+        dask_executor("host").__enter__()
+    with pytest.raises(ClusterError, match=r"no answer in 0.5 s .* start one with: dask scheduler"):
+        dask_executor("tcp://127.0.0.1:9", timeout=0.5).__enter__()
+    with pytest.raises(ValueError, match="expected --workers or --dask, got both"):
+        workplace(2, "tcp://127.0.0.1:9").__enter__()
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ClusterError, match=r"pip install 'count01-lens\[cluster\]'"):
+        dask_executor("tcp://127.0.0.1:9").__enter__()

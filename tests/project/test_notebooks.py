@@ -1,0 +1,45 @@
+"""The notebooks of the docs run, and show what they showed when they were stored."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+DOCS = Path(__file__).parents[2] / "docs"
+NOTEBOOKS = sorted(DOCS.glob("*.ipynb"))
+
+
+def test_there_are_four():
+    assert [path.stem for path in NOTEBOOKS] == [
+        "compete_or_cooperate",
+        "look_at_attention",
+        "patch_attention",
+        "quick_start",
+    ]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_shows_what_is_stored(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    stored = nbformat.read(path, as_version=4)
+    nbformat.validate(stored)
+    fresh = nbformat.from_dict(stored)
+    NotebookClient(fresh, timeout=300, kernel_name="python3").execute(cwd=str(tmp_path))
+    cells = zip(stored.cells, fresh.cells, strict=True)
+    for old, new in ((old, new) for old, new in cells if old.cell_type == "code"):
+        assert old.execution_count is not None, f"not run before it was stored: {old.source}"
+        assert kinds(old) == kinds(new), old.source
+
+
+def kinds(cell) -> list[str]:
+    """What a cell shows: the kinds of its outputs, without their bytes."""
+    outputs = [output for output in cell.outputs if output.output_type != "stream"]
+    return [kind for output in outputs for kind in sorted(output.get("data", {}))]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_stored_notebooks_load_nothing_from_outside(path):
+    text = path.read_text()
+    for sign in ('src=\\"http', "unpkg.com", "cdn.jsdelivr", "googleapis"):
+        assert sign not in text

@@ -1,0 +1,59 @@
+"""docs/trust.md shows the records of the attacks, and the attacks were run in full."""
+
+import json
+from pathlib import Path
+
+from experiments.generated_part import generated_part
+from experiments.tools import trust_page
+from experiments.tools.harmless_mutants import reason_of
+from experiments.tools.mutants import TESTS
+
+ROOT = Path(__file__).parents[2]
+RECORDS = trust_page.read_records(ROOT / "docs" / "trust")
+
+
+def cases(beginning: str) -> int:
+    return sum(r["cases"] for name, r in RECORDS.items() if name.startswith(beginning))
+
+
+def test_the_page_shows_the_records():
+    page = (ROOT / "docs" / "trust.md").read_text("utf-8")
+    assert generated_part(trust_page.generated(RECORDS)) in page
+
+
+def test_the_attacks_were_run_in_full():
+    assert cases("oracle-") >= 10_000
+    assert cases("faults") >= 500
+    assert cases("hostile_files") >= 10_000
+    assert cases("leaks-failing-calls") >= 1_000
+    assert RECORDS["leaks-memory"]["outcomes"] == {"flat": 1_000}
+
+
+def test_a_record_becomes_a_line(tmp_path):
+    record = {
+        "name": "oracle-x", "what": "a | b", "seed": 3, "cases": 1234,
+        "outcomes": {"agrees": 1230, "refused": 4}, "seconds": 5.4, "versions": {"torch": "2"},
+    }  # fmt: skip
+    (tmp_path / "x.json").write_text(json.dumps(record))
+    text = trust_page.generated(trust_page.read_records(tmp_path))
+    assert "| **oracle-x**: a \\| b | 1,234 | agrees: 1,230, refused: 4 | 3 | 5 |" in text
+    assert "1 attacks, 1,234 cases" in text
+
+
+def test_coverage_and_mutants_are_those_that_are_asked_for():
+    assert RECORDS["coverage"]["percent"] >= 95
+    modules = RECORDS["mutants"]["modules"]
+    assert set(modules) == set(TESTS)
+    for module in modules.values():
+        assert module["killed"] > 10 * len(module["survivors"])
+        assert [change for change in module["survivors"] if reason_of(change) is None] == []
+
+
+def test_survivors_are_shown_with_their_reason():
+    known = {"was": "a", "became": "nobody = np.zeros((2, data.n_heads), dtype=bool)"}
+    unknown = {"was": "x > 1", "became": "x >= 1"}
+    modules = {"language": {"killed": 3, "survivors": [known, unknown]}}
+    text = trust_page.generated({"mutants": {"name": "mutants", "modules": modules}})
+    assert "| language | 5 | 3 | 2 | 60.0 % |" in text
+    assert f"- one of several that are all alike is read (1), such as `{known['became']}`" in text
+    assert "- Not explained (1), such as `x >= 1`" in text
