@@ -9,7 +9,6 @@ sentence. So a probe, or the model's own direction, *is* an inequality over coun
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from jaxtyping import Bool, Float
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.models.hooks import check_heads
-from count01_lens.tasks.dataset import as_counts
+from count01_lens.tasks.dataset import CountsLike, as_counts
 from count01_lens.tasks.decisions import four_margin
 from count01_lens.tasks.language import TOKENS, Token
 
@@ -48,9 +47,9 @@ def ov_table(model: HookedTransformer, head: int) -> pd.DataFrame:
     """
     form = CountForm.from_models([model])
     (head,) = check_heads(model, [head])
-    shares = form.values[0, head] @ form.logit_weights[0, head]
+    attributed = form.values[0, head] @ form.logit_weights[0, head]
     return pd.DataFrame(
-        shares.numpy(), pd.Index(TOKENS, name="token"), pd.Index(TOKENS, name="logit")
+        attributed.numpy(), pd.Index(TOKENS, name="token"), pd.Index(TOKENS, name="logit")
     )
 
 
@@ -83,7 +82,7 @@ class CountReadout:
         coefficients = np.concatenate([[alpha], betas])
         return coefficients / unit if unit > 0 else coefficients
 
-    def decide(self, data: Any) -> Bool[Array, " sample"]:
+    def decide(self, data: CountsLike) -> Bool[Array, " sample"]:
         """Tell for which sentences the inequality holds, exactly also where scores are extreme."""
         counts = as_counts(data).numpy().astype(float)
         once = np.ones(len(counts))
@@ -113,7 +112,7 @@ def readout(
 
 
 def learned_readout(form: CountForm, head: int) -> CountReadout:
-    """The model's own use of one head: its share of '4' minus that of '5', plus the bias."""
+    """The model's own use of one head: what it adds to '4' minus '5', plus the bias."""
     direction = four_margin(form.logit_weights[0, head]).double().numpy()
     bias = float(four_margin(form.logit_bias[0, Token.EQUALS]))
     return readout(form, head, direction, bias)

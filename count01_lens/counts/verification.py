@@ -18,11 +18,13 @@ from count01_lens.common.progress import track
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_dtype, check_int
-from count01_lens.counts.closed_form import CountForm, multiplicities
-from count01_lens.counts.compact import require_count_form
+from count01_lens.counts.applies import require_counts
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.tasks.dataset import labels_of
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
 from count01_lens.tasks.language import Token, right_answer
+from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 
 LARGEST_SIZE = 2000
 _CHUNK = 8192  # sentences at a time: what fits the processor's cache is fastest
@@ -159,7 +161,7 @@ def verify(
     if up_to > LARGEST_SIZE:
         raise ValueError(f"up_to: expected at most {LARGEST_SIZE}, got {up_to}")
     check_dtype(dtype)
-    require_count_form(model)
+    require_counts(model)
     form = CountForm.from_models([model], dtype=dtype)
     if not all(bool(torch.isfinite(table).all()) for table in vars(form).values()):
         raise ValueError("model: expected finite weights, got NaN or infinite ones")
@@ -170,8 +172,8 @@ def verify(
     def run(n0: int) -> _Tally:
         tally = _Tally(up_to, keep)
         for counts in torch.split(_sentences_with(n0, up_to), _CHUNK):
-            at_equals = form.logits(multiplicities(counts, "=", dtype), "=")[0]
-            at_answer = form.logits(multiplicities(counts, "answer", dtype), "answer")[0]
+            at_equals = form.logits(Multiplicities.of(counts, AT_EQUALS, dtype))[0]
+            at_answer = form.logits(Multiplicities.of(counts, AT_ANSWER, dtype))[0]
             tally.add(counts, at_equals, at_answer)
             tally.n_below_rounding += errors.count_unsafe(counts, four_margin(at_equals))
         return tally
@@ -224,8 +226,8 @@ class _RoundingErrors:
         close = margin.abs() < self.largest
         if not bool(close.any()):
             return 0
-        at_equals = multiplicities(counts[close], "=", margin.dtype)
-        share, factor, weighted = self.form.head_outputs(at_equals, "=")[0].unbind(-1)
+        at_equals = Multiplicities.of(counts[close], AT_EQUALS, margin.dtype)
+        share, factor, weighted = self.form.head_outputs(at_equals)[0].unbind(-1)
         errors = self.unit * ((weighted + factor * share.abs()).sum(dim=-1) + self.bias)
         return int((margin[close].abs() < errors).sum())
 

@@ -1,8 +1,4 @@
-"""What heads write, and what happens without them, through real hooks.
-
-Works for any HookedTransformer: several layers, positions, MLPs, a final layer norm. It knows
-nothing of Count01: sentences are token sequences, and each is asked at a position of its own. This
-is the reference that faster ways are held against.
+"""Hooks on any HookedTransformer: attached for a while, taken away for certain.
 
 Heads are counted through the layers: head h of layer l is number `l * n_heads + h`.
 """
@@ -12,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -33,63 +28,6 @@ def head_names(model: HookedTransformer) -> list[tuple[int, int]]:
 def z_hook(layer: int) -> str:
     """Name the hook point of the head outputs of a layer."""
     return f"blocks.{layer}.attn.hook_z"
-
-
-@torch.no_grad()
-def outputs_at(
-    model: HookedTransformer,
-    sequences: Sequence[Int[Tensor, " _"]],
-    positions: Sequence[int],
-) -> Float[Tensor, "sample head d_head"]:
-    """Return `hook_z` of every head of every layer, at one position of each sequence."""
-    parts = []
-    for tokens, asked in _batches(model, sequences, positions):
-        names = [z_hook(layer) for layer in range(model.cfg.n_layers)]
-        _, cache = model.run_with_cache(tokens, names_filter=names)
-        rows = torch.arange(len(tokens))
-        by_layer = [cache[z_hook(layer)][rows, asked] for layer in range(model.cfg.n_layers)]
-        parts.append(torch.cat(by_layer, dim=1))
-    return torch.cat(parts)
-
-
-@torch.no_grad()
-def logits_at(
-    model: HookedTransformer,
-    sequences: Sequence[Int[Tensor, " _"]],
-    positions: Sequence[int],
-) -> Float[Tensor, "sample vocab"]:
-    """Return the model's logits at one position of each sequence."""
-    parts = []
-    for tokens, asked in _batches(model, sequences, positions):
-        parts.append(model(tokens)[torch.arange(len(tokens)), asked])
-    return torch.cat(parts)
-
-
-@torch.no_grad()
-def shares_at(
-    model: HookedTransformer,
-    sequences: Sequence[Int[Tensor, " _"]],
-    positions: Sequence[int],
-) -> Float[Tensor, "sample head vocab"]:
-    """Return the direct share of every head in every logit, at one position of each sequence.
-
-    A final layer norm is not linear; its scale is frozen at what it is on the full model, which
-    makes it so. `has_final_norm` tells whether that was needed.
-    """
-    parts = []
-    W_O = rearrange(model.W_O, "layer head d_head d_model -> (layer head) d_head d_model")
-    for tokens, asked in _batches(model, sequences, positions):
-        _, cache = model.run_with_cache(tokens)
-        rows = torch.arange(len(tokens))
-        z = torch.cat(
-            [cache[z_hook(layer)][rows, asked] for layer in range(model.cfg.n_layers)], dim=1
-        )
-        written = einsum(z, W_O, "sample head d_head, head d_head r -> sample head r")
-        if has_final_norm(model):
-            scale = cache["ln_final.hook_scale"][rows, asked]
-            written = through_frozen_norm(model, written, scale)
-        parts.append(written @ model.W_U)
-    return torch.cat(parts)
 
 
 def has_final_norm(model: HookedTransformer) -> bool:
@@ -188,31 +126,44 @@ def check_heads(model: HookedTransformer, heads: Iterable[HeadName]) -> list[int
 
     A plain number names a head of a one-layer model, or counts through the layers of a deeper one.
     """
-    total, n_heads = model.cfg.n_layers * model.cfg.n_heads, model.cfg.n_heads
-    if isinstance(heads, str) or not isinstance(heads, Iterable):
-        raise TypeError(f"heads: expected several such as [0, 3] or [(0, 3)], got {heads!r}")
+    return head_numbers(heads, model.cfg.n_layers, model.cfg.n_heads)
+
+
+def head_numbers(heads: Iterable[HeadName], n_layers: int, n_heads: int) -> list[int]:
+    """Do the same for any model of some layers with some heads each."""
+    total = n_layers * n_heads
     numbers = []
-    for head in heads:
-        if is_int(head):
-            number = int(head)  # type: ignore[arg-type]
-            exists = 0 <= number < total
-        elif isinstance(head, tuple) and len(head) == 2 and all(is_int(part) for part in head):
-            number = head[0] * n_heads + head[1]
-            exists = 0 <= head[0] < model.cfg.n_layers and 0 <= head[1] < n_heads
+    for head in several_heads(heads):
+        if isinstance(head, tuple):
+            layer, number = head[0], head[0] * n_heads + head[1]
+            exists = 0 <= layer < n_layers and 0 <= head[1] < n_heads
         else:
-            raise TypeError(f"heads: expected numbers or (layer, head) pairs, got {head!r}")
+            number = int(head)
+            exists = 0 <= number < total
         if not exists:
             raise ValueError(
-                f"heads: there is no head {head!r}; the model has {model.cfg.n_layers} layer(s) of "
+                f"heads: there is no head {head!r}; the model has {n_layers} layer(s) of "
                 f"{n_heads} heads, numbered 0 to {total - 1}"
             )
         numbers.append(number)
-    if not numbers:
-        raise ValueError("heads: expected at least one head, got none")
     return sorted(set(numbers))
 
 
-def _batches(
+def several_heads(heads: Iterable[HeadName]) -> tuple[HeadName, ...]:
+    """Return heads as they were given; raise unless they are several that a model could have."""
+    if isinstance(heads, str) or not isinstance(heads, Iterable):
+        raise TypeError(f"heads: expected several such as [0, 3] or [(0, 3)], got {heads!r}")
+    given = tuple(heads)
+    for head in given:
+        pair = isinstance(head, tuple) and len(head) == 2 and all(map(is_int, head))
+        if not pair and not is_int(head):
+            raise TypeError(f"heads: expected numbers or (layer, head) pairs, got {head!r}")
+    if not given:
+        raise ValueError("heads: expected at least one head, got none")
+    return given
+
+
+def batches(
     model: HookedTransformer,
     sequences: Sequence[Int[Tensor, " _"]],
     positions: Sequence[int],

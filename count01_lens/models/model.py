@@ -267,15 +267,20 @@ def make_hooked_transformer(
         )
 
 
-def check_model(model: Any) -> None:
-    """Raise unless this is a HookedTransformer over the eight tokens whose weights are finite."""
+def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
+    """Raise unless this is a HookedTransformer with finite weights over so many tokens.
+
+    Args:
+        model: what a user gave.
+        d_vocab: Count01's by default; None for any.
+    """
     from transformer_lens import HookedTransformer
 
     if not isinstance(model, HookedTransformer):
         raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
-    if model.cfg.d_vocab != D_VOCAB or model.cfg.d_vocab_out != D_VOCAB:
+    if d_vocab is not None and {model.cfg.d_vocab, model.cfg.d_vocab_out} != {d_vocab}:
         raise ValueError(
-            f"model: expected the {D_VOCAB} tokens of Count01, got {model.cfg.d_vocab} "
+            f"model: expected the {d_vocab} tokens of Count01, got {model.cfg.d_vocab} "
             f"(and {model.cfg.d_vocab_out} logits)"
         )
     if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):

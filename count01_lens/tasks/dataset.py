@@ -6,13 +6,13 @@ validation and test sentences have more '0's and more '1's than any training sen
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from count01_lens.common.types import Array
 from count01_lens.common.validation import check_int, check_seed, is_int
 from count01_lens.tasks.language import Token
 
@@ -104,6 +104,10 @@ class Split:
         return f"Split({self.name!r}: {len(self)} sentences, {fours} with answer '4', {ties} ties)"
 
 
+# What functions over sentences take: a split, or anything like an int tensor [sample, 3].
+CountsLike = Split | Tensor | Array | Sequence[Sequence[int]]
+
+
 @dataclass(frozen=True)
 class Splits:
     """The three parts of a data set."""
@@ -169,7 +173,7 @@ def sequences_of(counts: Int[Tensor, "sample 3"], *, seed: int = 0) -> list[Int[
     return sequences
 
 
-def as_counts(data: Any) -> Int[Tensor, "sample 3"]:
+def as_counts(data: CountsLike) -> Int[Tensor, "sample 3"]:
     """Check and return the counts of a split, or of anything like an int tensor [sample, 3]."""
     if isinstance(data, Split):
         return data.counts

@@ -12,9 +12,6 @@ from typing import Any, Literal
 
 Answer = Literal["4", "5"]
 
-# Where a model is asked for the next token: after '=' (the answer) or after the answer ('[EOS]').
-At = Literal["=", "answer"]
-
 
 class Token(IntEnum):
     """The eight tokens, numbered in the order of the paper's appendix A."""

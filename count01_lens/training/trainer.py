@@ -13,7 +13,8 @@ from torch import Tensor
 
 from count01_lens.common.progress import Progress
 from count01_lens.common.threads import one_thread
-from count01_lens.counts.closed_form import QUERIES, CountForm, asked, multiplicities
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.models.model import initial_raw, transformer_lens_parameters
 from count01_lens.tasks.dataset import Split, Splits
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
@@ -48,20 +49,20 @@ def next_token_loss(
 class Sentences:
     """A split in the form in which the closed form reads it, at both places at once."""
 
-    multiplicity: Float[Tensor, "both_samples query key"]
+    asked: Multiplicities
     labels: Bool[Tensor, " sample"]
 
     @classmethod
     def of(cls, split: Split, dtype: torch.dtype) -> "Sentences":
         """Prepare a split."""
-        return cls(multiplicities(split.counts, "both", dtype), split.labels)
+        return cls(Multiplicities.at_both(split.counts, dtype), split.labels)
 
 
 def evaluate(form: CountForm, sentences: Sentences) -> dict[str, Float[Tensor, " model"]]:
     """Measure each model: answer and '[EOS]' accuracy, and how often it says '4' or '5' at all."""
     # Head outputs of a wide stack on a whole split are too large for a processor's cache.
     at_once = max(300, _IN_CACHE // form.values[:, :, 0].numel())
-    pieces = [form.logits(piece, "both") for piece in torch.split(sentences.multiplicity, at_once)]
+    pieces = [form.logits(piece) for piece in sentences.asked.split(at_once)]
     at_equals, at_answer = torch.cat(pieces, dim=1).chunk(2, dim=1)
     shares = {
         "accuracy": (four_margin(at_equals) > 0) == sentences.labels,
@@ -69,13 +70,6 @@ def evaluate(form: CountForm, sentences: Sentences) -> dict[str, Float[Tensor, "
         "says_answer": says_answer(at_equals),
     }
     return {name: right.double().mean(dim=-1) for name, right in shares.items()}
-
-
-def _rows_at(
-    table: Float[Tensor, "row query key"], at: Int[Tensor, "model sample"]
-) -> Float[Tensor, "model sample query key"]:
-    """Take `table[at]`, with rows copied whole, which is several times faster."""
-    return table.index_select(0, at.flatten()).reshape(*at.shape, *table.shape[1:])
 
 
 class Trainer:
@@ -140,13 +134,13 @@ class Trainer:
     ) -> Float[Tensor, " model"]:
         # The same sentences at '=' and at the answer.
         at_both = torch.cat([batch, batch + len(self.train_split.labels)], dim=1)
-        multiplicity = _rows_at(self.train_split.multiplicity, at_both)
+        sentences = self.train_split.asked.batch(at_both)
         leaf = state.rows.requires_grad_()
         if keep_masks is None:
-            logits = count_form_of(leaf, self.shared.model).logits(multiplicity, "both")
+            logits = count_form_of(leaf, self.shared.model).logits(sentences)
         else:
             models = torch.arange(len(batch)).unsqueeze(1)
-            logits = self._logits_with_dropout(leaf, multiplicity, keep_masks[models, at_both])
+            logits = self._logits_with_dropout(leaf, sentences, keep_masks[models, at_both])
         at_equals, at_answer = logits.chunk(2, dim=1)
         labels = self.train_split.labels[batch]
         loss = next_token_loss(at_equals, at_answer, labels, self.eos_weight)
@@ -163,7 +157,7 @@ class Trainer:
     def _logits_with_dropout(
         self,
         rows: Rows,
-        multiplicity: Float[Tensor, "model sample query key"],
+        sentences: Multiplicities,
         keep: Float[Tensor, "model sample d_model"],
     ) -> Float[Tensor, "model sample 8"]:
         """Drop coordinates of what attention writes into the residual stream."""
@@ -171,12 +165,12 @@ class Trainer:
         parameters = transformer_lens_parameters(from_rows(rows, config), config)
         form = CountForm.from_parameters(parameters, config.attn_scale)
         written = einsum(
-            form.head_outputs(multiplicity, "both"),
+            form.head_outputs(sentences),
             parameters["blocks.0.attn.W_O"],
             "m sample head d, m head d r -> m sample r",
         )
         kept = (written + parameters["blocks.0.attn.b_O"].unsqueeze(1)) * keep
-        skip = asked(multiplicity) @ parameters["embed.W_E"][:, QUERIES["both"]]
+        skip = sentences.asked @ parameters["embed.W_E"][:, sentences.rows]
         return (skip + kept) @ parameters["unembed.W_U"] + parameters["unembed.b_U"].unsqueeze(1)
 
     def _record(self, state: TrainState, loss: Float[Tensor, " model"]) -> None:
@@ -204,7 +198,7 @@ class Trainer:
     def _dropout_masks(self, epoch: int) -> Float[Tensor, "model both_samples d_model"] | None:
         if self.shared.dropout == 0:
             return None
-        shape = (len(self.train_split.multiplicity), self.shared.model.d_model)
+        shape = (len(self.train_split.asked.n), self.shared.model.d_model)
         kept = [
             np.random.default_rng([seed, _DROPOUT_STREAM, epoch]).random(shape, dtype=np.float32)
             >= self.shared.dropout

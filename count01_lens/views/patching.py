@@ -11,29 +11,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from einops import einsum
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from torch import Tensor
 
-from count01_lens.attention.rows import AttentionRatios, Others, PatchedForm, RowPatch
+from count01_lens.attention.patches import Others, Ratios
+from count01_lens.attention.rows import PatchedForm
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_bool
-from count01_lens.counts.closed_form import CountForm, multiplicities
-from count01_lens.counts.compact import require_count_form
-from count01_lens.counts.readout import readout
-from count01_lens.heads.analysis import CATEGORIES, HeadAnalysis, analyze_heads, check_same
-from count01_lens.heads.metrics import (
-    HeadData,
-    learned_accuracy,
-    model_accuracies,
-    separation_fits,
-    separation_scores,
-)
-from count01_lens.heads.probes import ManyFits
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
+from count01_lens.heads.count_columns import probe_readouts
+from count01_lens.heads.head_data import HeadData
+from count01_lens.heads.metrics import CATEGORIES, Groups
+from count01_lens.heads.probe_fits import Fits
+from count01_lens.heads.runners import CountRunner
 from count01_lens.models.hooks import check_heads
-from count01_lens.tasks.dataset import Splits, make_splits
+from count01_lens.tasks.count01 import CountPrompts, as_task
+from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.decisions import four_margin
 from count01_lens.tasks.language import COUNTED, Sentence, Token, parse
+from count01_lens.tasks.places import AT_EQUALS
+from count01_lens.tasks.prompts import Task
 
 _UNCHANGED: Any = object()
 
@@ -64,13 +64,13 @@ class HeadState:
     """Some heads of a model, original or patched, as far as they are measured.
 
     Attributes:
-        data: outputs and shares of these heads.
-        fits: a separator for each.
+        data: outputs and attributions of these heads.
+        fits: a probe of each.
         table: a row per head: s_acc, l_acc, readout.
     """
 
     data: HeadData
-    fits: ManyFits
+    fits: Fits
     table: pd.DataFrame
 
 
@@ -92,35 +92,29 @@ class PatchSession:
     """A model with attention patched by hand.
 
     Args:
-        model: one to which `count_form_applies`.
-        splits: the data set; by default the one of the analysis, or the paper's.
+        model: one that can be run on counts.
+        task: the data set; by default the one of the analysis, or the paper's.
         analysis: of the same model and data set, if it is at hand.
     """
 
     def __init__(
         self,
         model: HookedTransformer,
-        splits: Splits | None = None,
+        task: Task | Splits | None = None,
         analysis: HeadAnalysis | None = None,
     ):
-        require_count_form(model)
-        self.model = model
-        if splits is None:
-            known = None if analysis is None else analysis.splits
-            splits = make_splits() if known is None else known
-        if analysis is not None:
-            check_same(analysis, model, splits)
-        self.splits = splits
-        self.analysis = analyze_heads(model, splits) if analysis is None else analysis
         self.form = CountForm.from_models([model])
+        self.model = model
+        if task is None and analysis is not None:
+            task = analysis.task
+        self.task = as_task(task)
+        if analysis is not None:
+            analysis.check_made_from(model, self.task)
+        self.analysis = analyze_heads(model, self.task) if analysis is None else analysis
         self.chosen = Chosen()
         self.sentence = parse(self.chosen.sentence)
-        dtype = self.form.scores.dtype
-        self._n_train, self._n_test = (
-            multiplicities(split.counts, "=", dtype)
-            for split in (self.splits.train, self.splits.test)
-        )
-        self._original = self._measured(self.form, self.analysis.data)
+        table = self.analysis.table[["s_acc", "l_acc", "readout"]]
+        self.original = HeadState(self.analysis.data, self.analysis.fits, table)
         self._patched: HeadState | None = None
 
     @property
@@ -134,7 +128,7 @@ class PatchSession:
         return self._heads_of(self.chosen.heads)
 
     @property
-    def ratios(self) -> AttentionRatios:
+    def ratios(self) -> Ratios:
         """The patch, as the library understands it."""
         return self._ratios_of(self.chosen)
 
@@ -182,16 +176,10 @@ class PatchSession:
         self.update(heads="all", w01=None, w02=None, others="zero", patched=True)
 
     @property
-    def original(self) -> HeadState:
-        """All heads of the model as it is."""
-        return self._original
-
-    @property
     def patched(self) -> HeadState:
         """The chosen heads under the patch; computed at its first use after a change."""
         if self._patched is None:
-            form = self._patched_form()
-            self._patched = self._measured(form, self._patched_data(form))
+            self._patched = self._measured()
         return self._patched
 
     @property
@@ -214,16 +202,15 @@ class PatchSession:
 
     @property
     def accuracy(self) -> pd.DataFrame:
-        """The whole model on the test split, before and after: answer, ties, others, '[EOS]'."""
-        shares = self.original.data.shares.copy()
-        shares[:, self.heads] = self.patched.data.shares
-        patched = replace(self.original.data, shares=shares)
-        ties = self.splits.test.ties.numpy()
-        rows = {"original": self.analysis.accuracy, "patched": model_accuracies(patched, ties)}
+        """The whole model on the test split, before and after: answer, ties, others, end."""
+        heads = self.original.data.answer.heads.copy()
+        heads[:, self.heads] = self.patched.data.answer.heads
+        patched = _with_answers(self.original.data, heads)
+        rows = {"original": self.analysis.accuracy, "patched": patched.accuracies()}
         return pd.DataFrame(rows).T
 
     def readout(self, head: int) -> tuple[str, str]:
-        """The fitted separator of a chosen head as an inequality over counts, before and after.
+        """The linear probe of a chosen head as an inequality over counts, before and after.
 
         After a patch the inequality has the patched weights in the place of e^S. Where '[BOS]' and
         '=' keep their weights there is no such inequality, and the second text says so.
@@ -238,21 +225,20 @@ class PatchSession:
         """
         tokens = [int(token) for token in self.sentence.tokens]
         tokens = tokens[: tokens.index(Token.EQUALS) + 1]
-        n = multiplicities(torch.tensor([self.sentence.counts]), "=", self.form.scores.dtype)
-        per_type = []
-        for form in (self._sub_form(), self._patched_form()):
-            together = form.attention(n, "=")[0, 0, :, 0].double().numpy()
-            per_type.append(together / np.maximum(n[0, 0].double().numpy(), 1))
-        before, after = (weights[:, tokens] for weights in per_type)
+        asked = Multiplicities.of(self._counts, AT_EQUALS, self.form.scores.dtype)
+        n = np.maximum(asked.n[0, 0].double().numpy(), 1)
+        before, after = (
+            (form.attention(asked)[0, 0, :, 0].double().numpy() / n)[:, tokens]
+            for form in (self._chosen_form(), self._chosen_form(patched=True))
+        )
         return before, after
 
     def answers(self) -> "dict[str, SentenceAnswer]":
         """What the model says to the sentence, "original" and "patched"."""
-        n = multiplicities(torch.tensor([self.sentence.counts]), "=", self.form.scores.dtype)
-        whole = PatchedForm.of(self.form, RowPatch.from_ratios(self.model, self.ratios))
-        forms = {"original": self.form, "patched": whole}
+        runner, asked = CountRunner(self.form), CountPrompts.of(self._counts, AT_EQUALS)
+        runners = {"original": runner, "patched": runner.under(self.ratios)}
         margins = {
-            name: float(four_margin(form.logits(n, "=")[0, 0])) for name, form in forms.items()
+            name: float(four_margin(each.logits(asked))[0]) for name, each in runners.items()
         }
         return {
             name: SentenceAnswer("4" if margin > 0 else "5", margin, self.sentence.right_answer)
@@ -277,10 +263,10 @@ class PatchSession:
             raise ValueError(f"heads: this model has no {heads} head")
         return [int(head) for head in found]
 
-    def _ratios_of(self, chosen: Chosen) -> AttentionRatios:
+    def _ratios_of(self, chosen: Chosen) -> Ratios:
         numbers = self._heads_of(chosen.heads)
         heads = None if len(numbers) == self.n_heads else tuple(numbers)
-        return AttentionRatios(w01=chosen.w01, w02=chosen.w02, heads=heads, others=chosen.others)
+        return Ratios(w01=chosen.w01, w02=chosen.w02, heads=heads, others=chosen.others)
 
     def _checked_sentence(self, text: str) -> Sentence:
         if not isinstance(text, str):
@@ -293,59 +279,54 @@ class PatchSession:
             )
         return sentence
 
-    def _sub_form(self) -> CountForm:
-        """Tables of the chosen heads alone."""
+    @property
+    def _counts(self) -> Int[Tensor, "1 3"]:
+        return torch.tensor([self.sentence.counts])
+
+    def _chosen_form(self, *, patched: bool = False) -> CountForm:
+        """Tables of the chosen heads alone, patched or not."""
         form, heads = self.form, self.heads
-        return CountForm(
+        chosen = CountForm(
             form.scores[:, heads],
             form.values[:, heads],
             form.logit_weights[:, heads],
             form.logit_bias,
         )
+        return replace(self.ratios, heads=None).on_counts(chosen) if patched else chosen
 
-    def _patched_form(self) -> PatchedForm:
-        whole = RowPatch.from_ratios(self.model, self.ratios)
-        patch = RowPatch(list(range(len(whole.heads))), whole.log_weights, whole.kept, whole.at)
-        return PatchedForm.of(self._sub_form(), patch)
-
-    def _patched_data(self, form: PatchedForm) -> HeadData:
-        """Collect what the metrics need of the chosen heads.
-
-        The row of the answer is not patched, so that '[EOS]' stays as it is.
-        """
-        original, heads = self.analysis.data, self.heads
-        with torch.no_grad(), one_thread():
-            train, test = (
-                form.head_outputs(n, "=")[0].double() for n in (self._n_train, self._n_test)
-            )
-            weights = form.logit_weights[0][..., [Token.FOUR, Token.FIVE]].double()
-            shares = einsum(test, weights, "sample head d, head d t -> sample head t")
-        return replace(
-            original,
-            train_outputs=train.numpy(),
-            test_outputs=test.numpy(),
-            shares=shares.numpy(),
-            end_shares=original.end_shares[:, heads],
+    def _measured(self) -> HeadState:
+        """Measure the chosen heads under the patch."""
+        form = self._chosen_form(patched=True)
+        runner, asked = CountRunner(form), self.task.questions["answer"]
+        with one_thread():
+            train, test = (runner.outputs(part).double() for part in (asked.train, asked.test))
+            heads = runner.attribute(asked.test).heads[..., list(asked.choices)]
+        original = replace(
+            self.analysis.data, train_outputs=train.numpy(), test_outputs=test.numpy()
         )
-
-    def _measured(self, form: CountForm, data: HeadData) -> HeadState:
-        singles = np.eye(data.n_heads, dtype=bool)
-        fits = separation_fits(data, singles)
+        data = _with_answers(original, heads.numpy())
+        groups = Groups(data, np.eye(data.n_heads, dtype=bool))
         columns = {
-            "s_acc": separation_scores(data, fits),
-            "l_acc": learned_accuracy(data, singles),
-            "readout": [_readout_of(form, position, fits) for position in range(data.n_heads)],
+            "s_acc": groups.probe_accuracy,
+            "l_acc": groups.accuracy["answer"],
+            "readout": _readouts(form, groups.fits),
         }
-        return HeadState(data, fits, pd.DataFrame(columns))
+        return HeadState(data, groups.fits, pd.DataFrame(columns))
 
 
-def _readout_of(form: CountForm, head: int, fits: ManyFits) -> str:
-    d_head = form.values.shape[-1]
-    weights = fits.weights[head, head * d_head : (head + 1) * d_head]
+def _with_answers(data: HeadData, heads: Float[Array, "prompt head choice"]) -> HeadData:
+    """Replace what heads write into the answer; the row of the answer, and so the end, stays."""
+    return replace(data, asked={**data.asked, "answer": replace(data.answer, heads=heads)})
+
+
+def _readouts(form: CountForm, fits: Fits) -> list[str]:
+    if fits.weights is None:
+        return ["none: the probe is not linear"] * form.scores.shape[1]
     if isinstance(form, PatchedForm):
-        if form.patch.kept.any():
-            return "none: '[BOS]' and '=' keep weights that depend on the sentence"
-        scores = form.scores.clone()
-        scores[:, form.patch.heads] = form.patch.log_weights.to(scores)
+        # The patched weights stand in the place of e^S.
+        scores = form.patched_scores
+        if scores is None:
+            reason = "none: '[BOS]' and '=' keep weights that depend on the sentence"
+            return [reason] * form.scores.shape[1]
         form = CountForm(scores, form.values, form.logit_weights, form.logit_bias)
-    return str(readout(form, head, weights, float(fits.weights[head, -1])))
+    return probe_readouts(form, fits.weights)

@@ -1,0 +1,232 @@
+"""Prompts, questions and tasks: what a model is asked, and what would be right.
+
+A task is one question or several. Each has training and test prompts and the tokens among which
+the model chooses. The measurements in `heads` know tasks, and nothing of counting.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from count01_lens.common.types import Array
+from count01_lens.common.validation import check_number, check_seed
+
+
+class Asked(Protocol):
+    """Prompts in any form: how many, what is right, where they are asked, written out as tokens."""
+
+    @property
+    def answers(self) -> Int[Tensor, " prompt"]:
+        """The right token of each prompt."""
+
+    @property
+    def subsets(self) -> Mapping[str, Bool[Array, " prompt"]]:
+        """Prompts that are reported apart, by name."""
+
+    @property
+    def positions(self) -> list[int]:
+        """Query position of each prompt, counted from its first token."""
+
+    def sequences(self) -> list[Int[Tensor, " _"]]:
+        """Every prompt as token ids."""
+
+    def first(self, n: int) -> "Asked":
+        """The first few of them."""
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """Prompts written out as token ids.
+
+    Args:
+        tokens: a matrix [prompt, position], or a list of sequences of different lengths.
+        answers: the right token of each prompt.
+        position: where the model is asked: one for all prompts, or one for each; negative ones
+            count from the end of each prompt.
+        subsets: masks of prompts that are reported apart, by name.
+
+    Example:
+        >>> prompts = cl.Prompts([[0, 1, 2, 4], [0, 1, 4]], answers=[6, 6])
+        >>> len(prompts), prompts.positions
+        (2, [3, 2])
+    """
+
+    tokens: Any
+    answers: Any
+    position: Any = -1
+    subsets: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rows = [_ids(f"tokens[{i}]", row) for i, row in enumerate(_several("tokens", self.tokens))]
+        if not rows or any(len(row) == 0 for row in rows):
+            raise ValueError("tokens: expected at least one prompt, each of at least one token")
+        answers = _ids("answers", self.answers)
+        given = self.position
+        every = isinstance(given, int | np.integer) and not isinstance(given, bool)
+        places = (
+            [int(given)] * len(rows) if every else _ids("position", given, at_least=None).tolist()
+        )
+        subsets = {str(name): np.asarray(mask) for name, mask in self.subsets.items()}
+        for name, length in (
+            ("answers", len(answers)),
+            ("position", len(places)),
+            *((f"subsets[{name!r}]", len(mask)) for name, mask in subsets.items()),
+        ):
+            if length != len(rows):
+                raise ValueError(
+                    f"{name}: expected one for each of {len(rows)} prompts, got {length}"
+                )
+        for name, mask in subsets.items():
+            if mask.dtype != bool or mask.ndim != 1:
+                raise TypeError(f"subsets[{name!r}]: expected a mask of booleans, got {mask.dtype}")
+        for i, (row, place) in enumerate(zip(rows, places, strict=True)):
+            if not -len(row) <= place < len(row):
+                raise ValueError(
+                    f"position: expected one of the {len(row)} tokens of prompt {i}, got {place}"
+                )
+        at = [place % len(row) for row, place in zip(rows, places, strict=True)]
+        for name, value in (("tokens", rows), ("answers", answers), ("position", at)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "subsets", subsets)
+
+    @property
+    def positions(self) -> list[int]:
+        """Query position of each prompt, counted from its first token."""
+        return list(self.position)
+
+    def sequences(self) -> list[Int[Tensor, " _"]]:
+        """Every prompt as token ids."""
+        return list(self.tokens)
+
+    def first(self, n: int) -> "Prompts":
+        """The first few of them."""
+        return self[np.arange(min(n, len(self)))]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, chosen: Int[Array, " some"]) -> "Prompts":
+        """Take some of the prompts."""
+        return Prompts(
+            [self.tokens[i] for i in chosen],
+            self.answers[torch.as_tensor(chosen)],
+            [self.position[i] for i in chosen],
+            {name: mask[chosen] for name, mask in self.subsets.items()},
+        )
+
+    def __repr__(self) -> str:
+        apart = f", apart: {', '.join(self.subsets)}" if self.subsets else ""
+        return f"Prompts({len(self)} of up to {max(map(len, self.tokens))} tokens{apart})"
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Something a model is asked.
+
+    Attributes:
+        name: "answer" for what a task is about, and others beside it, such as "end".
+        train: what probes are fitted to.
+        test: what everything is measured on.
+        choices: the tokens among which the model chooses, by the highest logit; of equal ones the
+            later of these.
+    """
+
+    name: str
+    train: Asked
+    test: Asked
+    choices: tuple[int, ...]
+
+    def answers_of(self, prompts: Asked) -> Int[Array, " prompt"]:
+        """The place among the choices of each prompt's right answer."""
+        place = {token: i for i, token in enumerate(self.choices)}
+        return np.array([place[token] for token in prompts.answers.tolist()])
+
+
+class Task:
+    """Questions to a model, on which its heads are measured.
+
+    Args:
+        train: prompts that probes are fitted to.
+        test: prompts that everything is measured on.
+        choices: the tokens among which the model chooses; by default the answers that occur.
+
+    Example:
+        >>> prompts = cl.Prompts([[0, 1, 4], [0, 2, 4], [0, 1, 2, 4]], answers=[6, 5, 6])
+        >>> cl.Task(train=prompts, test=prompts).questions["answer"].choices
+        (5, 6)
+    """
+
+    def __init__(self, train: Prompts, test: Prompts, choices: Iterable[int] | None = None):
+        for name, prompts in (("train", train), ("test", test)):
+            if not isinstance(prompts, Prompts):
+                raise TypeError(f"{name}: expected Prompts, got {type(prompts).__name__}")
+        occurring = sorted({*train.answers.tolist(), *test.answers.tolist()})
+        chosen = occurring if choices is None else _ids("choices", list(choices)).tolist()
+        missing = set(occurring) - set(chosen)
+        if missing or len(set(chosen)) < len(chosen) or len(chosen) < 2:
+            raise ValueError(
+                f"choices: expected at least two different tokens, all answers ({occurring}) among "
+                f"them, got {chosen}"
+            )
+        self.questions: dict[str, Question] = {
+            "answer": Question("answer", train, test, tuple(chosen))
+        }
+
+    @classmethod
+    def split(
+        cls,
+        prompts: Prompts,
+        *,
+        test: float = 0.25,
+        seed: int = 0,
+        choices: Iterable[int] | None = None,
+    ) -> "Task":
+        """Draw a share of the prompts, without looking at their answers, as test prompts."""
+        if not isinstance(prompts, Prompts):
+            raise TypeError(f"prompts: expected Prompts, got {type(prompts).__name__}")
+        share = check_number("test", test, above=0)
+        n_test = round(share * len(prompts))
+        if not 0 < n_test < len(prompts):
+            raise ValueError(
+                f"test: expected a share that leaves prompts for both parts of {len(prompts)}, "
+                f"got {test!r}"
+            )
+        order = np.random.default_rng(check_seed(seed)).permutation(len(prompts))
+        return cls(prompts[np.sort(order[n_test:])], prompts[np.sort(order[:n_test])], choices)
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{name}: {len(question.train)} training and {len(question.test)} test prompts, "
+            f"{len(question.choices)} choices"
+            for name, question in self.questions.items()
+        ]
+        return f"{type(self).__name__}({'; '.join(parts)})"
+
+
+def _several(name: str, values: Any) -> Sequence[Any]:
+    if isinstance(values, str) or not isinstance(values, Sequence | Tensor | np.ndarray):
+        raise TypeError(f"{name}: expected a matrix or a list of sequences, got {values!r:.80}")
+    return list(values)
+
+
+def _ids(name: str, values: Any, at_least: int | None = 0) -> Int[Tensor, " _"]:
+    """Check whole numbers in a row, such as token ids."""
+    try:
+        ids = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name}: expected whole numbers, got {values!r:.80}") from error
+    if ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(
+            f"{name}: expected whole numbers in a row, got {ids.dtype} {list(ids.shape)}"
+        )
+    ids = ids.detach().cpu().long()
+    if at_least is not None and len(ids) and int(ids.min()) < at_least:
+        raise ValueError(f"{name}: expected token ids of at least {at_least}, got {int(ids.min())}")
+    return ids
