@@ -26,6 +26,8 @@ from count01_lens.heads.groups import (
     shapley_values,
 )
 from count01_lens.heads.metrics import (
+    FAILED,
+    SUCCESSFUL,
     HeadData,
     empty_values,
     end_accuracy,
@@ -40,8 +42,6 @@ from count01_lens.heads.runners import head_data, head_outputs
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
 from count01_lens.tasks.dataset import Splits, make_splits
-
-SUCCESSFUL, FAILED = 0.98, 0.60
 
 
 @dataclass(eq=False)

@@ -17,6 +17,9 @@ from count01_lens.heads.probes import DEFAULT_C, ManyFits, fit_many
 Masks = Bool[Array, "group head"]
 _TOGETHER = 256
 
+# The s-acc from which a head counts as successful, and up to which as failed (close to guessing).
+SUCCESSFUL, FAILED = 0.98, 0.60
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadData:
