@@ -18,8 +18,8 @@ from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.closed_form import KEYS, QUERIES, CountForm, Place, smallest_safe
 from count01_lens.counts.compact import count_form_applies
+from count01_lens.models.build import check_model
 from count01_lens.models.hooks import HeadName, check_heads
-from count01_lens.models.model import check_model
 from count01_lens.tasks.language import COUNTED, TOKENS, At, Token
 
 Others = Literal["zero", "keep"]

@@ -16,7 +16,7 @@ from torch import Tensor
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.models.hooks import z_hook
-from count01_lens.models.model import D_VOCAB
+from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.dataset import as_counts, labels_of
 from count01_lens.tasks.language import At, Token
 

@@ -19,6 +19,7 @@ from count01_lens.common.validation import check_choice
 from count01_lens.counts.closed_form import QUERIES, CountForm, asked, multiplicities
 from count01_lens.counts.compact import count_form_applies
 from count01_lens.heads.metrics import HeadData
+from count01_lens.models.build import check_model
 from count01_lens.models.hooks import (
     HeadName,
     Hook,
@@ -30,7 +31,6 @@ from count01_lens.models.hooks import (
     outputs_at,
     shares_at,
 )
-from count01_lens.models.model import check_model
 from count01_lens.tasks.dataset import (
     Split,
     Splits,
