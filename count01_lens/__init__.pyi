@@ -98,6 +98,7 @@ from .jobs.running import (
 from .jobs.running import (
     run_jobs as run_jobs,
 )
+from .models.build import build_model as build_model
 from .models.checkpoints import (
     CheckpointError as CheckpointError,
 )
@@ -113,6 +114,7 @@ from .models.checkpoints import (
 from .models.checkpoints import (
     save_checkpoint as save_checkpoint,
 )
+from .models.config import ModelConfig as ModelConfig
 from .models.handcrafted import (
     cooperative_model as cooperative_model,
 )
@@ -121,12 +123,6 @@ from .models.handcrafted import (
 )
 from .models.handcrafted import (
     minimal_model as minimal_model,
-)
-from .models.model import (
-    ModelConfig as ModelConfig,
-)
-from .models.model import (
-    build_model as build_model,
 )
 from .tasks.dataset import (
     Split as Split,

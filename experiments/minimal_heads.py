@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 import count01_lens as cl
-from count01_lens.heads.metrics import separation_accuracy
+from count01_lens.heads.metrics import SUCCESSFUL, separation_accuracy
 from count01_lens.heads.runners import head_data_of_form
 from count01_lens.jobs.running import Job
 from count01_lens.training.evolution import split_stack
@@ -87,7 +87,7 @@ def measure(load: Load, size: Size) -> Measured:
             if (job.configuration["d_embed"], job.configuration["n_heads"]) == (d_embed, n_heads)
         ]
         s_acc = pd.concat([load(job)["heads"]["s_acc"] for job in mine])
-        found = {"successful": share(s_acc >= 0.98), "perfect": share(s_acc == 1)}
+        found = {"successful": share(s_acc >= SUCCESSFUL), "perfect": share(s_acc == 1)}
         name = f"d{d_embed}_heads{n_heads}"
         for kind, value in found.items():
             numbers[f"{name}_{kind}"] = _with_interval(value, len(s_acc))

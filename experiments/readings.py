@@ -14,7 +14,7 @@ import pandas as pd
 
 import count01_lens as cl
 from count01_lens.common.types import Array
-from count01_lens.heads.metrics import HeadData
+from count01_lens.heads.metrics import FAILED, SUCCESSFUL, HeadData
 
 MEAN: dict[str, object] = {"average": True, "penalise_bias": False}
 READINGS: dict[str, dict[str, object]] = {
@@ -43,8 +43,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         table.groupby("reading", sort=False)["s_acc"]
         .agg(
             heads="count",
-            successful=lambda values: float(np.mean(values >= 0.98)),
-            failed=lambda values: float(np.mean(values <= 0.60)),
+            successful=lambda values: float(np.mean(values >= SUCCESSFUL)),
+            failed=lambda values: float(np.mean(values <= FAILED)),
             perfect=lambda values: float(np.mean(values == 1)),
             mean="mean",
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from count01_lens.models.model import ModelConfig
+from count01_lens.models.config import ModelConfig
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.recipe import TrainConfig
 from count01_lens.views.circuits_page import _bundle

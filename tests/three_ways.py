@@ -9,11 +9,9 @@ from torch.func import functional_call
 
 from count01_lens.counts.closed_form import CountForm, multiplicities
 from count01_lens.counts.compact import POSITION, compact_hooks, compact_tokens
-from count01_lens.models.model import (
-    ModelConfig,
-    empty_hooked_transformer,
-    transformer_lens_parameters,
-)
+from count01_lens.models.build import empty_hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import transformer_lens_parameters
 from count01_lens.tasks.dataset import labels_of, sequences_of
 from count01_lens.tasks.language import Token
 from count01_lens.training.trainer import next_token_loss

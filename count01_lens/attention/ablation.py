@@ -14,6 +14,7 @@ from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.heads.runners import CountRunner, as_prompts, head_outputs
+from count01_lens.models.build import check_model
 from count01_lens.models.hooks import (
     HeadName,
     ablation_hooks,
@@ -21,7 +22,6 @@ from count01_lens.models.hooks import (
     head_numbers,
     several_heads,
 )
-from count01_lens.models.model import check_model
 from count01_lens.tasks.dataset import CountsLike, make_splits
 from count01_lens.tasks.prompts import Prompts
 

@@ -18,8 +18,8 @@ from count01_lens.attention.seen_tokens import SeenTokens
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm, smallest_safe
 from count01_lens.counts.multiplicities import KEYS, Multiplicities
+from count01_lens.models.build import check_model
 from count01_lens.models.hooks import HeadName, Hook, check_heads
-from count01_lens.models.model import check_model
 from count01_lens.tasks.language import Token
 from count01_lens.tasks.places import Place
 

@@ -1,4 +1,7 @@
-"""Whole numbers as people write them on a command line."""
+"""Numbers and lists of values, as people write them on a command line."""
+
+import json
+from typing import Any
 
 MOST = 100_000
 
@@ -23,3 +26,33 @@ def parse_numbers(text: str, name: str) -> list[int]:
             raise ValueError(f"{name}: expected at most {MOST:,} numbers, got {text!r}")
         numbers.extend(range(low, high + 1))
     return numbers
+
+
+def parse_ratio(text: str | None, name: str) -> float | None:
+    """Read a ratio such as '0.5', '0', 'inf' or '∞'; None stays None."""
+    if text is None:
+        return None
+    try:
+        return float(text.replace("∞", "inf"))
+    except ValueError:
+        message = f"{name}: expected a number from 0 to infinity ('inf'), got {text!r}"
+        raise ValueError(message) from None
+
+
+def parse_axis(text: str) -> tuple[str, list[Any]]:
+    """Read 'name=value,value'; values are numbers, true, false or words.
+
+    >>> parse_axis("layer-norm=false,true")
+    ('layer_norm', [False, True])
+    """
+    name, equals, values = text.partition("=")
+    if not (name and equals and values):
+        raise ValueError(f"vary: expected such as 'learning_rate=0.001,0.005', got {text!r}")
+    return name.strip().replace("-", "_"), [_value(part.strip()) for part in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

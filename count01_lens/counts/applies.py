@@ -7,7 +7,7 @@ Everything that would make it see more is a reason against.
 from collections.abc import Iterator
 
 from count01_lens.common.types import HookedTransformer
-from count01_lens.models.model import D_VOCAB
+from count01_lens.models.parameters import D_VOCAB
 
 
 def why_not_counts(model: HookedTransformer, *, ignore_hooks: bool = False) -> str | None:

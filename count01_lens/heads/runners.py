@@ -21,8 +21,9 @@ from count01_lens.counts.applies import why_not_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.heads.hook_runner import Attribution, HookRunner
+from count01_lens.models.build import check_model
 from count01_lens.models.hooks import has_final_norm
-from count01_lens.models.model import D_VOCAB, check_model
+from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.count01 import CountPrompts
 from count01_lens.tasks.dataset import CountsLike
 from count01_lens.tasks.places import At, place_at

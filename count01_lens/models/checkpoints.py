@@ -36,7 +36,7 @@ from count01_lens.common.storage import (
 )
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.versions import library_versions
-from count01_lens.models.model import make_hooked_transformer
+from count01_lens.models.build import make_hooked_transformer
 from count01_lens.tasks.language import TOKENS
 
 FORMAT = 1

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_bool, check_dtype, check_int, check_number
-from count01_lens.models.model import D_VOCAB, ModelConfig, Raw, hooked_transformer
+from count01_lens.models.build import hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import D_VOCAB, Raw
 from count01_lens.tasks.language import Token
 
 _ANSWERS = (Token.FOUR, Token.FIVE)

@@ -23,7 +23,8 @@ from count01_lens.common.validation import check_int, check_ints
 from count01_lens.common.versions import library_versions
 from count01_lens.jobs.results import ResultStore
 from count01_lens.jobs.running import Job, Outcome, Status, run_jobs
-from count01_lens.models.model import ModelConfig, hooked_transformer
+from count01_lens.models.build import hooked_transformer
+from count01_lens.models.config import ModelConfig
 from count01_lens.training.evolution import head_evolution
 from count01_lens.training.recipe import TrainConfig
 from count01_lens.training.stack import raw_of

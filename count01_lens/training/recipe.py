@@ -1,19 +1,22 @@
 """How a model is trained: the choices that the paper does not state, each with our default.
 
 The defaults were chosen on the validation split alone; `docs/recipe.md` has the comparison and
-`python -m experiments.tools.choose_recipe` repeats it.
+`python -m experiments.tools.choose_recipe` repeats it. Nothing heavy is imported at the top: the
+command line takes its defaults from here.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from count01_lens.common.validation import check_choice, check_int, check_number, check_seed
-from count01_lens.models.model import ModelConfig
-from count01_lens.tasks.dataset import Splits
+from count01_lens.models.config import ModelConfig
+
+if TYPE_CHECKING:
+    import torch
+
+    from count01_lens.tasks.dataset import Splits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +66,10 @@ class TrainConfig:
         check_choice("precision", self.precision, ("float32", "float64"))
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> "torch.dtype":
         """The torch dtype of `precision`."""
+        import torch
+
         return torch.float32 if self.precision == "float32" else torch.float64
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,6 +113,6 @@ def _without(config: TrainConfig, names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in (values | model).items() if name not in names}
 
 
-def steps_per_epoch(config: TrainConfig, splits: Splits) -> int:
+def steps_per_epoch(config: TrainConfig, splits: "Splits") -> int:
     """Number of batches in the training split, the last of which may be smaller."""
     return -(-len(splits.train) // config.batch_size)

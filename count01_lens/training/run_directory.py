@@ -37,7 +37,7 @@ from count01_lens.common.storage import (
     write_atomically,
 )
 from count01_lens.common.versions import library_versions
-from count01_lens.models.model import raw_shapes
+from count01_lens.models.parameters import raw_shapes
 from count01_lens.tasks.dataset import Splits
 from count01_lens.training.recipe import TrainConfig, steps_per_epoch
 from count01_lens.training.stack import AdamW, Rows

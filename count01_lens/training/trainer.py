@@ -15,7 +15,7 @@ from count01_lens.common.progress import Progress
 from count01_lens.common.threads import one_thread
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.models.model import initial_raw, transformer_lens_parameters
+from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.tasks.dataset import Split, Splits
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
 from count01_lens.tasks.language import Token
@@ -26,6 +26,7 @@ from count01_lens.training.stack import AdamW, Rows, count_form_of, from_rows, t
 _ORDER_STREAM = 20
 _DROPOUT_STREAM = 21
 _IN_CACHE = 200_000  # numbers
+_FEWEST_SENTENCES = 300  # with fewer at once, the calls cost more than a full cache
 
 
 class TrainingDivergedError(RuntimeError):
@@ -61,7 +62,7 @@ class Sentences:
 def evaluate(form: CountForm, sentences: Sentences) -> dict[str, Float[Tensor, " model"]]:
     """Measure each model: answer and '[EOS]' accuracy, and how often it says '4' or '5' at all."""
     # Head outputs of a wide stack on a whole split are too large for a processor's cache.
-    at_once = max(300, _IN_CACHE // form.values[:, :, 0].numel())
+    at_once = max(_FEWEST_SENTENCES, _IN_CACHE // form.values[:, :, 0].numel())
     pieces = [form.logits(piece) for piece in sentences.asked.split(at_once)]
     at_equals, at_answer = torch.cat(pieces, dim=1).chunk(2, dim=1)
     shares = {

@@ -17,8 +17,8 @@ from count01_lens.common.progress import Progress
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_int, check_ints
 from count01_lens.counts.closed_form import CountForm
+from count01_lens.models.build import hooked_transformer
 from count01_lens.models.checkpoints import save_checkpoint
-from count01_lens.models.model import hooked_transformer
 from count01_lens.tasks.dataset import Splits, make_splits
 from count01_lens.training.recipe import TrainConfig, check_stackable, steps_per_epoch
 from count01_lens.training.run_directory import MemoryStore, RunDirectory, RunIdentity, Store
@@ -45,6 +45,23 @@ class TrainResult:
     history: pd.DataFrame
     snapshots: Mapping[int, Rows]
     directory: Path | None = None
+
+    def __repr__(self) -> str:
+        config, number = self.configs[0], len(self.seeds)
+        recipes = len(set(self.configs))
+        last = self.history.groupby("model").last()
+        accuracies = [
+            f"{what} {last[name].mean():.4f} (lowest {last[name].min():.4f})"
+            for what, name in (("test", "test_accuracy"), ("'[EOS]'", "test_eos_accuracy"))
+        ]
+        lines = [
+            f"{number} {'model' if number == 1 else 'models'} with {config.model.n_heads} heads"
+            + (f" by {recipes} recipes" if recipes > 1 else "")
+            + f", {config.epochs} epochs; seeds {_shortened(list(dict.fromkeys(self.seeds)))}",
+            f"accuracy after training: {', '.join(accuracies)}",
+            f"stored in {self.directory}" if self.directory else "stored nowhere",
+        ]
+        return "\n".join(lines)
 
     @cached_property
     def models(self) -> list[HookedTransformer]:

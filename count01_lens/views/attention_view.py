@@ -19,8 +19,8 @@ from torch import Tensor
 from count01_lens.common.storage import write_atomically
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
+from count01_lens.models.build import check_model
 from count01_lens.models.hooks import HeadName, check_heads
-from count01_lens.models.model import check_model
 from count01_lens.tasks.language import COUNTED, TOKENS, At, Sentence, Token, parse
 from count01_lens.views import circuits_page
 from count01_lens.views.circuits_page import Drawing, Section, rounded, signed

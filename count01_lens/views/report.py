@@ -14,7 +14,8 @@ import numpy as np
 from count01_lens.common.storage import check_file_to_write, write_atomically
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.versions import library_versions
-from count01_lens.heads.analysis import FAILED, SUCCESSFUL, HeadAnalysis, check_same
+from count01_lens.heads.analysis import HeadAnalysis, check_same
+from count01_lens.heads.metrics import FAILED, SUCCESSFUL
 from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint
 from count01_lens.tasks.dataset import Splits, make_splits
 from count01_lens.views.attention_view import show_attention

@@ -16,10 +16,13 @@ from torch import Tensor
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.hooks import HeadName, has_final_norm, through_frozen_norm
-from count01_lens.models.model import D_VOCAB
+from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.language import At, Sentence, Token
 from count01_lens.views.attention_view import Asked, AttentionView, look, token_types
 from count01_lens.views.circuits_page import Drawing, Section, Table, rounded, signed
+
+# Sums in another order differ by some roundings of the largest number; a hook changes far more.
+_ROUNDINGS = 1e3
 
 
 @torch.no_grad()
@@ -96,7 +99,7 @@ def _share_by_token(
         read = einsum(pattern, v, "head key, key head d_head -> key head d_head")
         # A hook on z, such as an ablation, leaves nothing of what the head read.
         difference = (z - read.sum(dim=0)).abs().amax(dim=-1, keepdim=True)
-        replaced = difference > 1e3 * torch.finfo(z.dtype).eps * z.abs().max().clamp(min=1)
+        replaced = difference > _ROUNDINGS * torch.finfo(z.dtype).eps * z.abs().max().clamp(min=1)
         rows = torch.cat([read.masked_fill(replaced, 0), z.masked_fill(~replaced, 0)[None]])
         layers.append(einsum(rows, model.W_O[layer], "row head d, head d r -> row head r"))
     written = torch.cat(layers, dim=1)

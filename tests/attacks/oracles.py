@@ -24,8 +24,8 @@ from count01_lens.heads.groups import METRICS, shapley_interactions, shapley_val
 from count01_lens.heads.metrics import HeadData, areas, end_accuracy, learned_accuracy, roc_auc
 from count01_lens.heads.probes import LinearSVM, NotConvergedWarning, fit_many
 from count01_lens.heads.runners import head_data, head_logits, head_outputs, model_logits
+from count01_lens.models.build import make_hooked_transformer
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
-from count01_lens.models.model import make_hooked_transformer
 from count01_lens.tasks.dataset import MAX_COUNT, Split, Splits, SplitSpec, make_splits
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
 from count01_lens.tasks.language import (

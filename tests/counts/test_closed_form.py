@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from count01_lens.counts.closed_form import CountForm, multiplicities
 from count01_lens.counts.compact import compact_logits
+from count01_lens.models.build import build_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_raw
-from count01_lens.models.model import ModelConfig, build_model, initial_raw
+from count01_lens.models.parameters import initial_raw
 from tests.three_ways import outcomes, tolerance
 
 COUNTS = torch.tensor(

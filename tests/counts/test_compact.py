@@ -15,8 +15,8 @@ from count01_lens.counts.compact import (
     count_form_applies,
     require_count_form,
 )
+from count01_lens.models.build import build_model
 from count01_lens.models.handcrafted import minimal_model
-from count01_lens.models.model import build_model
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.tasks.language import decode
 

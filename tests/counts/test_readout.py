@@ -20,9 +20,10 @@ from count01_lens.counts.readout import (
 )
 from count01_lens.heads.probes import LinearSVM
 from count01_lens.heads.runners import ablate_heads, head_logits, head_outputs, model_logits
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.tasks.language import TOKENS
 

@@ -13,9 +13,10 @@ from count01_lens.heads.groups import shapley_values
 from count01_lens.heads.metrics import separation_accuracy
 from count01_lens.heads.runners import model_logits
 from count01_lens.heads.verdict import judge
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.trainer import next_token_loss
 from tests.helpers import TINY

@@ -29,8 +29,9 @@ from count01_lens.heads.metrics import (
     separation_fits,
 )
 from count01_lens.heads.runners import head_data
+from count01_lens.models.build import build_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import make_splits
 
 SPLITS = make_splits()

@@ -12,7 +12,9 @@ from count01_lens.counts.readout import attention_ratios, head_weights, learned_
 from count01_lens.heads.groups import METRICS
 from count01_lens.heads.metrics import HeadData, separation_fits
 from count01_lens.heads.runners import model_logits
-from count01_lens.models.model import ModelConfig, hooked_transformer, initial_raw
+from count01_lens.models.build import hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import initial_raw
 from count01_lens.tasks.dataset import Split, Splits
 
 SPLITS = cl.make_splits(

@@ -23,9 +23,10 @@ from count01_lens.heads.metrics import (
     separation_scores,
 )
 from count01_lens.heads.runners import ablate_heads, head_data, model_logits
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from tests.helpers import two_layers
 

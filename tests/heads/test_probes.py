@@ -11,8 +11,8 @@ from sklearn.svm import LinearSVC
 
 from count01_lens.heads.probes import LinearSVM, NotConvergedWarning, fit_many
 from count01_lens.heads.runners import head_outputs
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
-from count01_lens.models.model import build_model
 from count01_lens.tasks.dataset import make_splits
 
 SPLITS = make_splits()

@@ -14,9 +14,10 @@ from count01_lens.heads.runners import (
     head_outputs,
     model_logits,
 )
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.hooks import check_heads, head_names, hooks_attached, outputs_at, shares_at
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import make_splits, sequences_of
 from tests.helpers import two_layers
 

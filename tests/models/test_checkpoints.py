@@ -17,6 +17,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 from count01_lens.common.storage import LARGEST_JSON, sha256
 from count01_lens.counts.compact import compact_logits, count_form_applies
 from count01_lens.models import checkpoints
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import (
     _INERT,
     CONFIG,
@@ -28,8 +29,8 @@ from count01_lens.models.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import minimal_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import make_splits
 
 SMALL = ModelConfig(d_embed=4, n_heads=2, n_ctx=32)

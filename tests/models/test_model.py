@@ -1,3 +1,5 @@
+import copy
+import dataclasses
 import math
 import warnings
 
@@ -7,7 +9,9 @@ from transformer_lens import ActivationCache, HookedTransformer, HookedTransform
 
 from count01_lens.counts.closed_form import CountForm, multiplicities
 from count01_lens.counts.compact import compact_hooks, compact_tokens
-from count01_lens.models.model import ModelConfig, build_model, hooked_transformer, initial_raw
+from count01_lens.models.build import build_model, hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import initial_raw
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.tasks.language import Token
 
@@ -182,3 +186,17 @@ def test_bad_arguments_are_rejected():
 def test_default_head_size():
     assert ModelConfig(d_embed=32, n_heads=16).d_head == 2
     assert ModelConfig(d_embed=2, n_heads=64, d_head=1).d_head == 1
+    assert ModelConfig(d_embed=32, n_heads=8, d_head=None).d_head == 4
+
+
+def test_a_head_size_is_a_number_wherever_a_config_goes():
+    config = ModelConfig(d_embed=12, n_heads=4)
+    assert dataclasses.asdict(config)["d_head"] == 3
+    assert "d_head=3" in repr(config)
+    assert config == ModelConfig(**dataclasses.asdict(config))
+    assert hash(config) == hash(ModelConfig(d_embed=12, n_heads=4, d_head=3))
+    assert copy.deepcopy(config) == config
+    assert dataclasses.replace(config, n_heads=2).d_head == 3
+    assert dataclasses.replace(config, n_heads=2, d_head=None).d_head == 6
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.d_head = 5

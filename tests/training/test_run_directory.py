@@ -22,8 +22,9 @@ from count01_lens.common.storage import (
     locked,
     save_tensors,
 )
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import load_checkpoint, save_checkpoint
-from count01_lens.models.model import ModelConfig, build_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.training.recipe import TrainConfig
 from count01_lens.training.run_directory import RunDirectoryError
 from count01_lens.training.training_run import train
@@ -32,7 +33,7 @@ from tests.helpers import QUICK, SPLITS
 SCRIPT = textwrap.dedent(
     """
     import sys
-    from count01_lens.models.model import ModelConfig
+    from count01_lens.models.config import ModelConfig
     from count01_lens.training.recipe import TrainConfig
     from count01_lens.training.training_run import train
 

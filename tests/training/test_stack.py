@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from count01_lens.counts.closed_form import CountForm, multiplicities
-from count01_lens.models.model import ModelConfig, initial_raw, transformer_lens_parameters
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.training.stack import count_form_of, from_rows, to_rows
 
 CONFIGS = [

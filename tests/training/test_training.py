@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -8,12 +9,9 @@ from torch.func import functional_call
 
 import count01_lens.training.trainer as trainer_module
 from count01_lens.counts.compact import POSITION, compact_hooks, compact_logits, compact_tokens
-from count01_lens.models.model import (
-    ModelConfig,
-    empty_hooked_transformer,
-    initial_raw,
-    transformer_lens_parameters,
-)
+from count01_lens.models.build import empty_hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.training.recipe import TrainConfig
 from count01_lens.training.run_directory import MemoryStore
@@ -354,3 +352,20 @@ def test_the_last_epoch_is_always_reported(capsys):
     config = TrainConfig(model=SMALL, epochs=25, batch_size=150)
     train(config, seeds=[0], splits=SPLITS, progress=True, snapshot_epochs=[])
     assert capsys.readouterr().err.splitlines()[-1].startswith("epoch 25/25")
+
+
+def test_a_result_says_in_three_lines_what_it_is(tmp_path):
+    recipes = [QUICK, dataclasses.replace(QUICK, learning_rate=0.01)]
+    result = train(recipes, seeds=range(12), splits=SPLITS, directory=tmp_path / "run")
+    last = result.history.groupby("model").last()
+    assert repr(result).splitlines() == [
+        "24 models with 3 heads by 2 recipes, 3 epochs; seeds 0, 1, 2, 3, ..., 9, 10, 11",
+        f"accuracy after training: test {last['test_accuracy'].mean():.4f} "
+        f"(lowest {last['test_accuracy'].min():.4f}), "
+        f"'[EOS]' {last['test_eos_accuracy'].mean():.4f} "
+        f"(lowest {last['test_eos_accuracy'].min():.4f})",
+        f"stored in {tmp_path / 'run'}",
+    ]
+    alone = repr(train(QUICK, seeds=[5], splits=SPLITS))
+    assert alone.startswith("1 model with 3 heads, 3 epochs; seeds 5\n")
+    assert alone.endswith("\nstored nowhere")

@@ -12,10 +12,11 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from count01_lens.attention.interventions import patch_attention
 from count01_lens.heads.runners import ablate_heads, head_logits
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
 from count01_lens.models.hooks import shares_at
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.language import MalformedSentenceError, Sentence, Token, parse
 from count01_lens.views.attention_view import compare_attention, page_of, show_attention
 from count01_lens.views.circuits_page import _bundle, _script_json

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from count01_lens.attention.sweeps import sweep_attention
 from count01_lens.heads.analysis import analyze_heads
 from count01_lens.heads.runners import head_logits
+from count01_lens.models.build import build_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import minimal_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.views import plots
 from count01_lens.views.figures import FIVE, FOUR, as_bytes
 from tests.helpers import TINY, two_layers

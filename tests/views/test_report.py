@@ -15,9 +15,10 @@ import count01_lens.views.report_figures as figures_module
 from count01_lens.cli import app
 from count01_lens.common.storage import sha256
 from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import save_checkpoint
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.views.figures import as_bytes
 from experiments import report as reproduction

@@ -1,0 +1,107 @@
+"""Commands that measure a model: on every sentence, head by head, with attention set by hand."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from count01_lens.cli.files import Checkpoint, check_directory, write_results
+
+
+def verify(
+    checkpoint: Checkpoint,
+    up_to: Annotated[
+        int, typer.Option(help="Run all sentences with 0 to UP_TO of each token.")
+    ] = 200,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    fail_under: Annotated[
+        float | None,
+        typer.Option(
+            help="Exit with 1 if the answer or '[EOS]' accuracy is below this share, from 0 to 1."
+        ),
+    ] = None,
+) -> None:
+    """Run a model on every sentence up to a size: 8.1 million of them up to 200.
+
+    Prints exact accuracies, ties apart, and the smallest sentences that the model gets wrong.
+    """
+    from count01_lens.counts.verification import verify as verify_model
+    from count01_lens.models.checkpoints import load_checkpoint
+
+    if fail_under is not None and not 0 <= fail_under <= 1:  # so written, NaN is refused too
+        raise ValueError(f"fail_under: expected a share from 0 to 1, got {fail_under}")
+    result = verify_model(load_checkpoint(checkpoint), up_to, progress=None)
+    as_text = json.dumps(result.to_dict(), indent=2, allow_nan=False) if as_json else repr(result)
+    typer.echo(as_text)
+    if fail_under is not None and min(result.accuracy, result.eos_accuracy) < fail_under:
+        raise typer.Exit(1)
+
+
+def analyze(
+    checkpoint: Checkpoint,
+    groups: Annotated[
+        Literal["pairs", "all"],
+        typer.Option(help="Single heads and pairs only, or all groups: a minute for 16 heads."),
+    ] = "pairs",
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for tables, figures and the analysis itself.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="HTML file for all of it, which opens from disk.")
+    ] = None,
+) -> None:
+    """Tell what each head of a model does, alone, in pairs, and in all groups.
+
+    Prints a table with a line per head and, with --groups all, whether heads cooperate, are
+    redundant or compete.
+    """
+    from count01_lens.common.storage import check_file_to_write
+    from count01_lens.heads.analysis import analyze_heads
+    from count01_lens.heads.groups import check_exact
+    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.views.plots import draw_all
+
+    if out is not None:
+        check_directory(out)
+    if report is not None:
+        check_file_to_write(report)
+    model = load_checkpoint(checkpoint)
+    if groups == "all":
+        check_exact(model.cfg.n_layers * model.cfg.n_heads)
+    analysis = analyze_heads(model)
+    if groups == "all":
+        analysis.groups()
+    typer.echo(repr(analysis))
+    if report is not None:
+        analysis.report(report, checkpoint=checkpoint)
+        typer.echo(f"written to {report}: open it in a browser")
+    if out is None:
+        return
+    tables = {"heads": analysis.table, "pairs": analysis.pairs_table()}
+    if groups == "all":
+        tables["groups"] = analysis.groups()
+    write_results(out, tables, draw_all(model, analysis, with_groups=groups == "all"))
+    analysis.save(out / "analysis.safetensors")
+
+
+def sweep(
+    checkpoint: Checkpoint,
+    out: Annotated[Path, typer.Option(help="Directory for figures and tables.")],
+) -> None:
+    """Set the attention of every head by hand, over a grid of ratios, and refit its linear probe.
+
+    Figures 7 and 8 of the paper: w01 with '2' at zero, and w02 with '0' and '1' alike.
+    """
+    from count01_lens.attention.sweeps import RATIOS, sweep_attention
+    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.views.plots import plot_sweep
+
+    check_directory(out)
+    model = load_checkpoint(checkpoint)
+    for ratio in RATIOS:
+        result = sweep_attention(model, ratio, progress=None)
+        typer.echo(repr(result))
+        name = f"sweep_{ratio}"
+        tables = {name: result.table, f"{name}_heads": result.heads}
+        write_results(out, tables, {name: plot_sweep(result)})
