@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.heads.groups import METRICS
+from count01_lens.heads.metrics import METRICS
 from count01_lens.heads.verdict import AGAINST, INTERACTION, judge
 from count01_lens.jobs.running import Job
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure

@@ -9,8 +9,9 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 import count01_lens as cl
-from count01_lens.heads.metrics import SUCCESSFUL, separation_accuracy
-from count01_lens.heads.runners import head_data_of_form
+from count01_lens.heads.head_data import collect
+from count01_lens.heads.metrics import SUCCESSFUL, Groups
+from count01_lens.heads.runners import CountRunner
 from count01_lens.jobs.running import Job
 from count01_lens.training.evolution import split_stack
 from count01_lens.views.figures import FIVE, FOUR, NotebookFigure
@@ -50,11 +51,11 @@ def minimal_heads(
     config = _recipe(d_embed, n_heads, epochs)
     seeds = range(first, first + models)
     result = cl.train(config, seeds=seeds, snapshot_epochs=[epochs], progress=False)
-    splits = cl.make_splits(config.data_seed)
+    task = cl.Count01(cl.make_splits(config.data_seed))
     tables, readings, left = [], [], read
     for seed, form in zip(seeds, split_stack(result.count_form(epoch=epochs)), strict=True):
-        data = head_data_of_form(form, splits)
-        s_acc = separation_accuracy(data, np.eye(n_heads, dtype=bool))
+        data = collect(CountRunner(form), task)
+        s_acc = Groups(data, np.eye(n_heads, dtype=bool)).probe_accuracy
         tables.append(pd.DataFrame({"seed": seed, "head": range(n_heads), "s_acc": s_acc}))
         if left > 0:
             some = list(range(min(n_heads, left, 5)))

@@ -14,7 +14,8 @@ import pandas as pd
 
 import count01_lens as cl
 from count01_lens.common.types import Array
-from count01_lens.heads.metrics import FAILED, SUCCESSFUL, HeadData
+from count01_lens.heads.head_data import HeadData
+from count01_lens.heads.metrics import FAILED, SUCCESSFUL
 
 MEAN: dict[str, object] = {"average": True, "penalise_bias": False}
 READINGS: dict[str, dict[str, object]] = {

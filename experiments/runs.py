@@ -14,8 +14,10 @@ import torch
 
 import count01_lens as cl
 from count01_lens.attention.sweeps import RATIOS
-from count01_lens.heads.groups import METRICS, all_groups, shapley_interactions
-from count01_lens.heads.runners import head_data
+from count01_lens.heads.games import shapley_interactions
+from count01_lens.heads.groups import all_groups
+from count01_lens.heads.head_data import head_data
+from count01_lens.heads.metrics import METRICS
 from count01_lens.jobs.running import Job
 from count01_lens.models.build import hooked_transformer
 from count01_lens.training.recipe import steps_per_epoch
@@ -130,7 +132,7 @@ def _close_look(model: Any, splits: cl.Splits, read: int) -> dict[str, Any]:
         "interactions": {m: shapley_interactions(found.values(m)) for m in METRICS},
         "worst_gradient": found.worst_gradient,
         "sweeps": {
-            ratio: dataclasses.asdict(cl.sweep_attention(model, ratio, splits=splits))
+            ratio: dataclasses.asdict(cl.sweep_attention(model, ratio, task=splits))
             for ratio in RATIOS
         },
         "readings": under_each_reading(data, list(range(read))),

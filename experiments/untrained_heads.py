@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.heads.metrics import SUCCESSFUL, separation_accuracy
-from count01_lens.heads.runners import head_data
+from count01_lens.heads.head_data import head_data
+from count01_lens.heads.metrics import SUCCESSFUL, Groups
 from count01_lens.jobs.running import Job
 from count01_lens.views.figures import FOUR, NotebookFigure
 from experiments.readings import summary, under_each_reading
@@ -40,7 +40,7 @@ def untrained(first: int, models: int, read: int) -> dict[str, Any]:
     splits, tables, readings = cl.make_splits(), [], []
     for seed in range(first, first + models):
         data = head_data(cl.build_model(MAIN.model, seed=seed), splits)
-        s_acc = separation_accuracy(data, np.eye(data.n_heads, dtype=bool))
+        s_acc = Groups(data, np.eye(data.n_heads, dtype=bool)).probe_accuracy
         tables.append(pd.DataFrame({"seed": seed, "head": range(len(s_acc)), "s_acc": s_acc}))
         if seed < first + read:
             readings.append(under_each_reading(data, list(range(data.n_heads))).assign(seed=seed))

@@ -35,7 +35,7 @@ from count01_lens.heads.metrics import (
     metrics_of,
 )
 from count01_lens.heads.probe_fits import Fits, ManyFits, check_probe
-from count01_lens.heads.runners import CountRunner, Runner, head_outputs, runner_for
+from count01_lens.heads.runners import CountRunner, Runner, runner_for
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
 from count01_lens.tasks.count01 import as_task
@@ -216,7 +216,8 @@ class HeadAnalysis:
                 "splits: expected the data set of the analysis, got another; give that one, or "
                 "analyse the model again"
             )
-        known, outputs = data.test_outputs, head_outputs(model, asked.test).double().cpu().numpy()
+        known = data.test_outputs
+        outputs = runner_for(model, asked.test).outputs(asked.test).double().cpu().numpy()
         if outputs.shape != known.shape or not np.allclose(outputs, known, rtol=1e-4, atol=1e-5):
             raise ValueError(
                 "model: expected the one that was analysed, got one whose heads give other "

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from count01_lens.common.types import Array
-from count01_lens.heads.runners import Runner
+from count01_lens.common.types import Array, HookedTransformer
+from count01_lens.heads.runners import Runner, runner_for
+from count01_lens.tasks.count01 import as_task
+from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Question, Task
 
 # Logits of every question, by its name, with only the heads of a group.
@@ -144,6 +146,13 @@ def collect(runner: Runner, task: Task, probe: Any = None) -> HeadData:
         group_logits=None if runner.additive else _group_logits(runner, task),
         probe=probe,
     )
+
+
+def head_data(model: HookedTransformer, task: Task | Splits | None = None) -> HeadData:
+    """Collect what the metrics need of a model, run in whatever way is right for it."""
+    task = as_task(task)
+    asked = [question.test for question in task.questions.values()]
+    return collect(runner_for(model, *asked), task)
 
 
 def _asked(runner: Runner, question: Question) -> AskedHeads:

@@ -32,7 +32,7 @@ class OutputTile:
         outputs: of the head on the test split.
         labels: True where the answer is '4'.
         values: value vectors of '0', '1' and '2', where they are the same in all sentences.
-        weights: of the fitted separator.
+        weights: of the linear probe; None where a probe is not linear, and no line is drawn.
         bias: likewise.
         whole: whether to show all value vectors in their places, with the training split behind;
             otherwise the tile shows the outputs closely, and value vectors outside at its edge.
@@ -44,7 +44,7 @@ class OutputTile:
     outputs: Float[Array, "test d_head"]
     labels: Bool[Array, " test"]
     values: Float[Array, "token=3 d_head"] | None
-    weights: Float[Array, " d_head"]
+    weights: Float[Array, " d_head"] | None
     bias: float
     whole: bool = False
     train_outputs: Float[Array, "train d_head"] | None = None
@@ -105,7 +105,7 @@ def plane_of(outputs: Float[Array, "sample d_head"]) -> tuple[Array, Array]:
 def _draw_tile(
     axes: Axes, tile: OutputTile, corner: Float[Array, "2"], points: dict[str, list[Array]]
 ) -> list[Array]:
-    """Draw frame and words, collect points; return the separator, if it crosses the tile."""
+    """Draw frame and words, collect points; return the probe's line, if it crosses the tile."""
     centre, plane = plane_of(tile.outputs)
     flat = (tile.outputs - centre) @ plane
     values = None if tile.values is None else (tile.values - centre) @ plane
@@ -134,6 +134,8 @@ def _draw_tile(
             points[_TRAIN[is_four]].append(placed(train[tile.train_labels == is_four]))
     if values is not None:
         _draw_values(axes, placed(values), first, last)
+    if tile.weights is None:
+        return []
     direction = plane.T @ tile.weights
     offset = float(tile.weights @ centre) + tile.bias
     return [placed(ends) for ends in _crossing(direction, offset, low, high)]

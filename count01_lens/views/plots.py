@@ -9,42 +9,35 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from count01_lens.attention.sweeps import RatioSweep
 from count01_lens.common.types import Array, HookedTransformer
-from count01_lens.counts.compact import count_form_applies
 from count01_lens.counts.readout import ov_table, qk_table
 from count01_lens.heads.analysis import HeadAnalysis
-from count01_lens.heads.metrics import separation_fits
-from count01_lens.heads.runners import head_logits
+from count01_lens.heads.metrics import METRICS
+from count01_lens.heads.runners import CountRunner, runner_for
 from count01_lens.models.hooks import check_heads
-from count01_lens.tasks.dataset import Splits, make_splits
+from count01_lens.tasks.count01 import as_task
+from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.language import COUNTED, TOKENS, Token
+from count01_lens.tasks.prompts import Task
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from count01_lens.views.output_tiles import OutputTile, tiles_figure
 
-METRIC_NAMES = {
-    "l_acc": "l-acc",
-    "roc_auc": "ROC AUC",
-    "s_acc": "s-acc",
-    "eos_l_acc": "[EOS] l-acc",
-}
 
-
-def draw_all(
-    model: HookedTransformer, analysis: HeadAnalysis, *, with_groups: bool
-) -> dict[str, Figure]:
-    """Draw every figure that applies, by name; those of all groups only if asked for."""
-    figures = {f"pairs_{metric}": plot_pairs(analysis, metric) for metric in METRIC_NAMES}
+def draw_all(model: HookedTransformer, analysis: HeadAnalysis) -> dict[str, Figure]:
+    """Draw every figure that applies, by name; those of all groups only where they are known."""
+    figures = {f"pairs_{metric}": plot_pairs(analysis, metric) for metric in analysis.pairs}
     figures["gains"] = plot_gains(analysis)
     figures["head_outputs"] = plot_head_outputs(model, analysis)
-    if "w01" in analysis.table:
+    if analysis.counts is not None:
         figures["attention_ratios"] = plot_attention_ratios(analysis)
-        figures["logits"] = plot_logits(model, analysis.splits)
+        figures["logits"] = plot_logits(model, analysis.task)
         figures |= {f"tables_head_{h}": plot_tables(model, h) for h in range(len(analysis.table))}
-    if with_groups:
+    if analysis.known_groups is not None:
         figures["groups"] = plot_groups(analysis)
         figures["shapley"] = plot_shapley(analysis)
         for metric in ("s_acc", "l_acc", "eos_l_acc"):
@@ -57,8 +50,8 @@ def plot_pairs(analysis: HeadAnalysis, metric: str = "s_acc") -> Figure:
     figure, axes = _figure(6.4, 5.6)
     image = axes.imshow(_matrix(analysis, metric), vmin=0.5, vmax=1, cmap="viridis")
     _name_heads(axes, len(analysis.table))
-    axes.set_title(f"{METRIC_NAMES[metric]} of single heads (diagonal) and pairs")
-    figure.colorbar(image, ax=axes, extend="min", label=METRIC_NAMES[metric])
+    axes.set_title(f"{METRICS[metric].label} of single heads (diagonal) and pairs")
+    figure.colorbar(image, ax=axes, extend="min", label=METRICS[metric].label)
     return figure
 
 
@@ -87,7 +80,9 @@ def plot_groups(analysis: HeadAnalysis) -> Figure:
         rows = table.xs(metric, level="metric")
         axes.vlines(sizes + offset, rows[0.05], rows[0.95], color=colour, lw=1)
         axes.vlines(sizes + offset, rows[0.25], rows[0.75], color=colour, lw=4, alpha=0.5)
-        axes.plot(sizes + offset, rows[0.5], marker, color=colour, ms=4, label=METRIC_NAMES[metric])
+        axes.plot(
+            sizes + offset, rows[0.5], marker, color=colour, ms=4, label=METRICS[metric].label
+        )
     axes.set(xlabel="heads in the group", ylabel="metric on the test split", xticks=sizes)
     axes.set_title("all groups: median, quartiles, 5 % and 95 %")
     axes.legend(frameon=False, loc="lower right")
@@ -108,8 +103,10 @@ def groups_by_size(analysis: HeadAnalysis) -> pd.DataFrame:
 
 def plot_attention_ratios(analysis: HeadAnalysis) -> Figure:
     """s-acc of heads by their attention ratios w01 and w02: figure 5 of the paper."""
-    if "w01" not in analysis.table:
-        raise ValueError(f"no attention ratios: {analysis.notes[0]}")
+    if analysis.counts is None:
+        raise ValueError(
+            f"attention ratios: expected a model that runs on counts; {analysis.notes}"
+        )
     figure, axes = _figure(6.0, 4.8)
     table = analysis.table
     # A collapsed head may have a ratio beyond any axis: it is drawn at the edge.
@@ -147,37 +144,37 @@ def plot_head_outputs(
             are shown closely, with value vectors outside at the edge.
     """
     numbers = list(range(len(analysis.table))) if heads is None else check_heads(model, heads)
-    data = analysis.data
-    d_head = data.test_outputs.shape[2]
-    fits = separation_fits(data, np.eye(data.n_heads, dtype=bool)[numbers])
+    data, d_head = analysis.data, analysis.data.d_head
+    values = _value_vectors(model)
+    weights = analysis.fits.weights
     tiles = [
         OutputTile(
             title=f"head {head}: s-acc {analysis.table['s_acc'].iloc[head]:.3f}",
             outputs=data.test_outputs[:, head],
             labels=data.test_labels,
-            values=_value_vectors(model, head),
-            weights=weights[head * d_head : (head + 1) * d_head],
-            bias=float(weights[-1]),
+            values=None if values is None else values[head],
+            weights=None if weights is None else weights[head, head * d_head : (head + 1) * d_head],
+            bias=0.0 if weights is None else float(weights[head, -1]),
             whole=whole,
             train_outputs=data.train_outputs[:, head] if whole else None,
             train_labels=data.train_labels if whole else None,
         )
-        for head, weights in zip(numbers, fits.weights, strict=True)
+        for head in numbers
     ]
     return tiles_figure(tiles, tile_inches=2.6)
 
 
-def _value_vectors(model: HookedTransformer, head: int) -> Array | None:
-    if count_form_applies(model, ignore_hooks=True) is not None:
-        return None  # they differ from place to place
-    attention = model.blocks[0].attn
-    values = model.W_E[list(COUNTED)] @ attention.W_V[head] + attention.b_V[head]
-    return np.asarray(values.detach().double().numpy())
+def _value_vectors(model: HookedTransformer) -> Float[Array, "head token=3 d_head"] | None:
+    """Value vectors of '0', '1' and '2'; None where they differ from place to place."""
+    runner = runner_for(model)
+    if not isinstance(runner, CountRunner):
+        return None
+    return np.asarray(runner.form.values[0, :, list(COUNTED)].double().numpy())
 
 
-def plot_logits(model: HookedTransformer, splits: Splits | None = None) -> Figure:
-    """Shares of each head in the logits of '4', '5', '[EOS]': figure 1 of the paper."""
-    table = logit_table(model, splits)
+def plot_logits(model: HookedTransformer, task: Task | Splits | None = None) -> Figure:
+    """Direct logit attribution of each head to '4', '5', '[EOS]': figure 1 of the paper."""
+    table = logit_table(model, task)
     heads = table["head"].unique()
     columns = min(4, len(heads))
     rows = -(-len(heads) // columns)
@@ -206,21 +203,21 @@ def plot_logits(model: HookedTransformer, splits: Splits | None = None) -> Figur
         axes.set_title(f"head {head}", fontsize=9)
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles[:3], labels[:3], loc="outside lower center", ncols=3, frameon=False)
-    figure.suptitle("share of each head in the logits: median, 5 % to 95 %", fontsize=10)
+    title = "direct logit attribution of each head: median, 5 % to 95 %"
+    figure.suptitle(title, fontsize=10)
     return figure
 
 
-def logit_table(model: HookedTransformer, splits: Splits | None = None) -> pd.DataFrame:
-    """Quantiles of each head's shares by current token, true next token and logit."""
-    split = (make_splits() if splits is None else splits).test
-    labels = split.labels.numpy()
+def logit_table(model: HookedTransformer, task: Task | Splits | None = None) -> pd.DataFrame:
+    """Quantiles of each head's attributions by current token, true next token and logit."""
+    questions = as_task(task).questions
+    answer = questions["answer"].answers_of(questions["answer"].test)
     rows = []
-    for at in ("=", "answer"):
-        shares = head_logits(model, split, at).double().numpy()
-        for is_four in (True, False):
-            answer = "4" if is_four else "5"
-            current, following = ("=", answer) if at == "=" else (answer, "[EOS]")
-            chosen = shares[labels == is_four]
+    for name, question in questions.items():
+        found = runner_for(model, question.test).attribute(question.test).heads.numpy()
+        for number, text in enumerate(("4", "5")):
+            current, following = ("=", text) if name == "answer" else (text, "[EOS]")
+            chosen = found[answer == number]
             low, median, high = np.quantile(chosen, [0.05, 0.5, 0.95], axis=0)
             for head in range(chosen.shape[1]):
                 for token in (Token.FOUR, Token.FIVE, Token.EOS):
@@ -246,7 +243,7 @@ def plot_sweep(sweep: RatioSweep) -> Figure:
     axes.plot(x, mean, color=FOUR, lw=2, label="s-acc of heads: mean ± standard deviation")
     axes.plot(x, sweep.model["answer"], "--", color=FIVE, lw=1.4, label="whole model, all patched")
     end = "[EOS], its row patched likewise"
-    axes.plot(x, sweep.model["eos_if_patched_at_answer"], ":", color=END, lw=1.4, label=end)
+    axes.plot(x, sweep.model["end_if_patched_at_answer"], ":", color=END, lw=1.4, label=end)
     axes.axvline(1, color=NEUTRAL, lw=0.8, ls=":")
     axes.set_xscale("log")
     ends = [
@@ -295,7 +292,7 @@ def plot_shapley(analysis: HeadAnalysis) -> Figure:
     colours = {"s_acc": FOUR, "l_acc": FIVE, "eos_l_acc": END}
     for offset, (metric, colour) in zip((-0.27, 0, 0.27), colours.items(), strict=True):
         values = analysis.shapley(metric)
-        axes.bar(heads + offset, values, 0.25, color=colour, label=METRIC_NAMES[metric])
+        axes.bar(heads + offset, values, 0.25, color=colour, label=METRICS[metric].label)
     axes.axhline(0, color="black", lw=0.8)
     axes.set(xlabel="head", ylabel="Shapley value", xticks=heads)
     axes.set_title("what each head is worth; below zero it works against the rest")
@@ -311,7 +308,7 @@ def plot_interactions(analysis: HeadAnalysis, metric: str = "s_acc") -> Figure:
     largest = max(1e-3, float(np.nanmax(np.abs(matrix)))) if len(matrix) > 1 else 1e-3
     image = axes.imshow(matrix, cmap="RdBu", vmin=-largest, vmax=largest)
     _name_heads(axes, len(matrix))
-    axes.set_title(f"Shapley interaction, {METRIC_NAMES[metric]}: cooperate > 0 > redundant")
+    axes.set_title(f"Shapley interaction, {METRICS[metric].label}: cooperate > 0 > redundant")
     figure.colorbar(image, ax=axes, label="interaction index")
     return figure
 
