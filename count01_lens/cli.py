@@ -58,7 +58,7 @@ def train(
     ] = 1.0,
     data_seed: Annotated[int, typer.Option(help="Seed of the data set.")] = 0,
 ) -> None:
-    """Train models; leave a checkpoint of each in OUT/seed-N.
+    """Train models; leave a checkpoint of each, OUT/seed-N.safetensors.
 
     The defaults are the paper's 16-head model with our recipe. Stop it whenever you like: the
     same command goes on where it was.
@@ -94,7 +94,7 @@ def train(
 
 @app.command()
 def verify(
-    checkpoint: Annotated[Path, typer.Argument(help="Directory of a checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, with or without .safetensors.")],
     up_to: Annotated[
         int, typer.Option(help="Run all sentences with 0 to UP_TO of each token.")
     ] = 200,
@@ -124,7 +124,7 @@ def verify(
 
 @app.command()
 def analyze(
-    checkpoint: Annotated[Path, typer.Argument(help="Directory of a checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, with or without .safetensors.")],
     groups: Annotated[
         Literal["pairs", "all"],
         typer.Option(help="Single heads and pairs only, or all groups: a minute for 16 heads."),
@@ -181,7 +181,7 @@ def analyze(
 
 @app.command()
 def view(
-    checkpoint: Annotated[Path, typer.Argument(help="Directory of a checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, with or without .safetensors.")],
     sentence: Annotated[str, typer.Argument(help="Such as '0110=' or '0110=4'.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
     heads: Annotated[
@@ -221,7 +221,7 @@ def view(
 
 @app.command()
 def sweep(
-    checkpoint: Annotated[Path, typer.Argument(help="Directory of a checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, with or without .safetensors.")],
     out: Annotated[Path, typer.Option(help="Directory for figures and tables.")],
 ) -> None:
     """Set the attention of every head by hand, over a grid of ratios, and refit its separator.

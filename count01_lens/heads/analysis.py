@@ -178,7 +178,7 @@ class HeadAnalysis:
 
         Args:
             path: of the file.
-            checkpoint: the model's directory, to show its seed and recipe; for a loaded analysis
+            checkpoint: the model's file, to show its seed and recipe; for a loaded analysis
                 also to draw what needs the model itself.
         """
         from count01_lens.views.report import write_report

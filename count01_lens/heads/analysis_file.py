@@ -1,9 +1,10 @@
-"""An analysis of heads as one file: numbers as tensors, words as JSON, nothing pickled.
+"""An analysis of heads as a bundle: numbers as tensors, words as JSON.
 
 Reading is strict, because a file may come from anybody: every part must have the kind and the size
 that the others call for.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
@@ -12,13 +13,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from count01_lens.common.storage import (
-    DamagedFileError,
-    json_bytes,
-    load_tensors,
-    parse_json,
-    save_tensors,
-)
+from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
+from count01_lens.common.storage import DamagedFileError
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_int
 from count01_lens.common.versions import library_versions
@@ -26,7 +22,7 @@ from count01_lens.heads.analysis import CATEGORIES, HeadAnalysis
 from count01_lens.heads.groups import METRICS, AllGroups
 from count01_lens.heads.metrics import HeadData
 
-FORMAT = 1
+KIND = "analysis"
 # Kind and axes of each array of `HeadData`: f for numbers, b for yes or no.
 _ARRAYS = {
     "train_outputs": "f train head d_head",
@@ -41,14 +37,13 @@ _ARRAYS = {
 
 
 def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
-    """Write numbers as tensors and words as JSON, in one safetensors file."""
+    """Write numbers as tensors and words as JSON."""
     table = analysis.table
     words = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     arrays = {f"table.{name}": table[name].to_numpy() for name in table if name not in words}
     arrays |= {f"pairs.{name}": matrix for name, matrix in analysis.pairs.items()}
     arrays |= {f"data.{name}": getattr(analysis.data, name) for name in _ARRAYS}
     text: dict[str, Any] = {
-        "format": FORMAT,
         "columns": list(table.columns),
         "words": {name: table[name].tolist() for name in words},
         "accuracy": list(analysis.accuracy),
@@ -63,8 +58,8 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
         groups = analysis._groups
         arrays |= {f"groups.{name}": groups.table[name].to_numpy() for name in groups.table}
         arrays["groups_empty"] = np.array([groups.empty[name] for name in METRICS])
-    arrays["text"] = np.frombuffer(json_bytes(text), dtype=np.uint8)
-    save_tensors(path, {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()})
+    tensors = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+    write_bundle(path, Bundle(KIND, text, tensors))
 
 
 def read_analysis(path: Path) -> HeadAnalysis:
@@ -73,22 +68,15 @@ def read_analysis(path: Path) -> HeadAnalysis:
     Raises:
         DamagedFileError: the file is missing, changed or not an analysis.
     """
-    tensors = load_tensors(path)
+    bundle = read_bundle(path, KIND)
     try:
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        text = parse_json(arrays["text"].tobytes())
-        if text["format"] != FORMAT:
-            raise DamagedFileError(
-                f"{path}: written in format {shortened(text['format'])}, not {FORMAT}"
-            )
-        return _analysis_of(text, arrays)
-    except DamagedFileError:
-        raise
+        arrays = {name: tensor.numpy() for name, tensor in bundle.tensors.items()}
+        return _analysis_of(bundle.about, arrays)
     except (LookupError, TypeError, ValueError) as error:
         raise DamagedFileError(f"{path}: not an analysis of heads ({error!r:.500})") from error
 
 
-def _analysis_of(text: dict[str, Any], arrays: dict[str, Array]) -> HeadAnalysis:
+def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnalysis:
     """Put an analysis together; raise where its parts do not fit each other."""
     words = text["words"]
     columns = {
