@@ -9,7 +9,7 @@ demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
 	$(BIN)/count01-lens verify runs/demo/seed-0
 	$(BIN)/count01-lens analyze runs/demo/seed-0 --report runs/demo/report.html
-	@echo "The checkpoint is in runs/demo/seed-0: cl.load_checkpoint(\"runs/demo/seed-0\")"
+	@echo "The checkpoint is runs/demo/seed-0.safetensors: cl.load_checkpoint(\"runs/demo/seed-0\")"
 	@echo "The report is runs/demo/report.html: open it in a browser"
 
 # Every figure, table and claim of the paper; SIZE=full takes the paper's own counts.

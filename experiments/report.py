@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from count01_lens.common.storage import check_file_to_write, write_atomically
-from count01_lens.models.checkpoints import MANIFEST, load_checkpoint
+from count01_lens.models.checkpoints import checkpoint_file, load_checkpoint
 from count01_lens.views.report import sentence_part
 from count01_lens.views.report_page import (
     Html,
@@ -58,7 +58,7 @@ def write_report(results: Path, path: Path, *, claims_file: Path = CLAIMS_FILE) 
     """Write the report of a results directory; the same results give the same bytes.
 
     Args:
-        results: written by the experiment suite. A checkpoint in `results/model`, if there is
+        results: written by the experiment suite. A checkpoint `results/model`, if there is
             one, is shown on a sentence.
         path: of the HTML file.
         claims_file: the rules that verdicts must have been given by.
@@ -66,7 +66,7 @@ def write_report(results: Path, path: Path, *, claims_file: Path = CLAIMS_FILE) 
     check_file_to_write(path)
     known = read_results(results, claims_file)
     parts = [_answer_part(known), _claims_part(known), _rows_part(known)]
-    if (results / "model" / MANIFEST).exists():
+    if checkpoint_file(results / "model").exists():
         parts.append(sentence_part(load_checkpoint(results / "model")))
     parts.append(_making_part(known))
     write_atomically(path, report_page(TITLE, _opening(known), parts).encode())

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-Checkpoint = Annotated[Path, typer.Argument(help="Directory of a checkpoint.")]
+Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint, with or without .safetensors.")]
 
 
 def check_directory(out: Path) -> None:

@@ -71,7 +71,7 @@ def analyze(
         check_exact(model.cfg.n_layers * model.cfg.n_heads)
     analysis = analyze_heads(model)
     if groups == "all":
-        analysis.groups()
+        analysis = analysis.with_groups()
     typer.echo(repr(analysis))
     if report is not None:
         analysis.report(report, checkpoint=checkpoint)
@@ -81,7 +81,7 @@ def analyze(
     tables = {"heads": analysis.table, "pairs": analysis.pairs_table()}
     if groups == "all":
         tables["groups"] = analysis.groups()
-    write_results(out, tables, draw_all(model, analysis, with_groups=groups == "all"))
+    write_results(out, tables, draw_all(model, analysis))
     analysis.save(out / "analysis.safetensors")
 
 

@@ -51,7 +51,7 @@ def train(
     ] = RECIPE.eos_weight,
     data_seed: Annotated[int, typer.Option(help="Seed of the data set.")] = RECIPE.data_seed,
 ) -> None:
-    """Train models; leave a checkpoint of each in OUT/seed-N.
+    """Train models; leave a checkpoint of each, OUT/seed-N.safetensors.
 
     The defaults are the paper's 16-head model with our recipe. Stop it whenever you like: the
     same command goes on where it was.

@@ -58,7 +58,7 @@ class HeadAnalysis:
         accuracy: of the whole model on the test prompts: by question, and on the subsets.
         notes: what does not apply to this model, and why.
         data: what the metrics were computed from.
-        fits: the probe of every head.
+        fits: the probe of every head; None in a loaded analysis whose probe was the user's own.
         worst_gradient: the largest relative gradient at the end of any probe's fit.
         known_groups: all groups, where they were computed: see `with_groups`.
         model: what was analysed, for figures and reports; a loaded analysis has None.
@@ -71,7 +71,7 @@ class HeadAnalysis:
     accuracy: dict[str, float]
     notes: tuple[str, ...]
     data: HeadData = field(repr=False)
-    fits: Fits = field(repr=False)
+    fits: Fits | None = field(repr=False)
     worst_gradient: float
     known_groups: AllGroups | None = field(default=None, repr=False)
     model: HookedTransformer | None = field(default=None, repr=False)

@@ -1,6 +1,6 @@
 """Results of jobs: a file each, named by what was computed, never by when or where.
 
-    <key>.safetensors   arrays as tensors; `text` is JSON with everything else: the value, and
+    <key>.safetensors   a bundle: arrays as tensors, and JSON with everything else: the value, and
                         what was computed, in how many seconds, with which versions
 
 Only the process that holds the lock writes; anybody may read at any time, because a file is there
@@ -24,17 +24,15 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from count01_lens.common.bundle import Bundle, bundle_bytes, read_bundle
 from count01_lens.common.storage import (
     DamagedFileError,
-    check_json,
-    load_tensors,
     locked,
-    parse_json,
     remove_temporary_files,
-    save_tensors,
+    write_atomically,
 )
 
-Arrays = dict[str, npt.NDArray[Any]]
+KIND = "job result"
 # What columns of tables can be; nothing else of a file is looked up by its name.
 _NUMBERS = re.compile("bool|u?int(8|16|32|64)|float(16|32|64)")
 if TYPE_CHECKING:
@@ -105,7 +103,7 @@ class ResultStore:
         if not path.exists():
             return None
         try:
-            result = decode({name: array.numpy() for name, array in load_tensors(path).items()})
+            result = decode(read_bundle(path, KIND))
         except (DamagedFileError, LookupError, TypeError, ValueError) as error:
             warnings.warn(f"a damaged result is not used: {path}: {error}", stacklevel=2)
             return None
@@ -116,17 +114,17 @@ class ResultStore:
             )
         return result
 
-    def save(self, job: Described, arrays: Arrays) -> None:
+    def save(self, job: Described, encoded: bytes) -> None:
         """Write what `encode` made of a job's result."""
-        save_tensors(self.path(job), {name: torch.from_numpy(a) for name, a in arrays.items()})
+        write_atomically(self.path(job), encoded)
 
 
-def encode(value: Any, **about: Any) -> Arrays:
-    """Turn a result, and the other fields of `Result`, into arrays; raise if a value has no form.
+def encode(value: Any, **about: Any) -> bytes:
+    """Turn a result, and the other fields of `Result`, into a file; raise if a value has no form.
 
     JSON values, NaN and infinities, arrays of numbers, and tables of numbers and words have one.
     """
-    arrays: Arrays = {}
+    tensors: dict[str, torch.Tensor] = {}
 
     def other(value: Any, where: str) -> Any:
         if isinstance(value, float):
@@ -135,7 +133,8 @@ def encode(value: Any, **about: Any) -> Arrays:
             value = value.detach().cpu().numpy()
         if isinstance(value, np.ndarray) and _has_numbers(value):
             # A copy in the machine's byte order; also of what NumPy made read-only.
-            arrays[where] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+            array = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+            tensors[where] = torch.from_numpy(array)
             return {"$array": where}
         if isinstance(value, pd.DataFrame):
             _check_table(value, where)
@@ -147,14 +146,21 @@ def encode(value: Any, **about: Any) -> Arrays:
             }
         return _refuse(value, where)
 
-    text = {**about, "value": plain(value, "result", other)}
-    written = json.dumps(text, indent=1)
-    check_json(text, written)
-    arrays["text"] = np.frombuffer(written.encode(), np.uint8).copy()
-    return arrays
+    written = _in_order(plain(value, "result", other))
+    return bundle_bytes(Bundle(KIND, {**about, "value": written}, tensors))
 
 
-def decode(arrays: Mapping[str, npt.NDArray[Any]]) -> Result:
+def _in_order(value: Any) -> Any:
+    """Write objects as pairs where their names are not sorted, as those of a bundle are."""
+    if isinstance(value, list):
+        return [_in_order(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    pairs = [[name, _in_order(item)] for name, item in value.items()]
+    return dict(pairs) if list(value) == sorted(value) else {"$pairs": pairs}
+
+
+def decode(bundle: Bundle) -> Result:
     """Undo `encode`."""
 
     def decoded(value: Any) -> Any:
@@ -162,9 +168,14 @@ def decode(arrays: Mapping[str, npt.NDArray[Any]]) -> Result:
             case {"$float": text}:
                 return float(text)
             case {"$array": name}:
-                if not _has_numbers(arrays[name]):
-                    raise TypeError(f"expected an array of numbers, got {arrays[name].dtype}")
-                return arrays[name]
+                array = bundle.tensors[name].numpy()
+                if not _has_numbers(array):
+                    raise TypeError(f"expected an array of numbers, got {array.dtype}")
+                return array
+            case {"$pairs": pairs}:
+                if not all(isinstance(name, str) for name, _ in pairs):
+                    raise TypeError(f"expected pairs of a name and a value, got {pairs!r:.80}")
+                return {name: decoded(item) for name, item in pairs}
             case {"$table": columns}:
                 return pd.DataFrame(
                     {
@@ -178,8 +189,7 @@ def decode(arrays: Mapping[str, npt.NDArray[Any]]) -> Result:
                 return [decoded(item) for item in value]
         return value
 
-    text = parse_json(arrays["text"].tobytes())
-    result = Result(**{**text, "value": decoded(text["value"])})
+    result = Result(**{**bundle.about, "value": decoded(bundle.about["value"])})
     kinds = {"name": str, "identity": dict, "seconds": int | float, "versions": dict}
     for field, kind in kinds.items():
         if not isinstance(getattr(result, field), kind):

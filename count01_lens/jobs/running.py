@@ -36,7 +36,7 @@ from count01_lens.common.storage import sha256
 from count01_lens.common.threads import one_thread
 from count01_lens.common.validation import check_int, check_number
 from count01_lens.common.versions import library_versions
-from count01_lens.jobs.results import Arrays, ResultStore, canonical, encode, plain
+from count01_lens.jobs.results import ResultStore, canonical, encode, plain
 from count01_lens.jobs.supervision import ProcessDiedError, Processes, TimeLimitError, supervised
 
 FORMAT = 1
@@ -228,7 +228,7 @@ class _Report:
 
     state: Literal["done", "failed", "died", "lost"]
     reason: str = ""
-    arrays: Arrays = field(default_factory=dict)
+    encoded: bytes = b""
 
 
 @dataclass
@@ -278,7 +278,7 @@ class _Run:
     def _settle(self, job: Job, report: _Report) -> None:
         """Put down what became of a job for good."""
         if report.state == "done":
-            self.store.save(job, report.arrays)
+            self.store.save(job, report.encoded)
             self.outcome.new.append(job)
         elif report.state == "lost":
             self.outcome.broken = self.outcome.broken or report.reason
@@ -291,7 +291,7 @@ class _Run:
         """Save what finished and was not looked at."""
         for future, job in self.running.items():
             if future.done() and (report := _report_of(future)).state == "done":
-                self.store.save(job, report.arrays)
+                self.store.save(job, report.encoded)
 
     def _submit(self, job: Job, attempt: int) -> Future[_Report]:
         future: Future[_Report] = Future()
@@ -331,7 +331,7 @@ def _perform(name: str, identity: str, versions: dict[str, str]) -> _Report:
         value = function(**json.loads(identity)["configuration"])
         seconds = time.perf_counter() - start
         about = dict(name=name, identity=described, seconds=seconds, versions=versions)
-        return _Report("done", arrays=encode(value, **about))
+        return _Report("done", encoded=encode(value, **about))
     except (Exception, SystemExit):
         return _Report("failed", traceback.format_exc())
 

@@ -1,12 +1,12 @@
 """Where a training run lives: in memory, or in a directory from which it can go on.
 
-    run.json            what the run is: recipes, seeds, data, snapshots, versions
+    run.safetensors     what the run is: recipes, seeds, data, snapshots, versions
     state.safetensors   everything needed to go on after the last complete epoch
     snapshots/          parameters of the whole stack, by step
 
-`state.safetensors` is replaced atomically after an epoch's snapshots are on disk, so a run killed
-at any moment goes on from the last epoch that it names. What comes after is computed again, and
-comes out the same, because nothing depends on when the run was stopped.
+All are bundles. `state.safetensors` is replaced after an epoch's snapshots are on disk, so a run
+killed at any moment goes on from the last epoch that it names. What comes after is computed again,
+and comes out the same, because nothing depends on when the run was stopped.
 """
 
 import json
@@ -21,28 +21,24 @@ from reprlib import repr as shortened
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
+from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
 from count01_lens.common.storage import (
-    LARGEST_JSON,
+    DamagedFileError,
     is_temporary,
     json_bytes,
-    load_tensors,
     locked,
-    parse_json,
-    read_file,
     remove_temporary_files,
-    save_tensors,
     sha256,
-    write_atomically,
 )
+from count01_lens.common.validation import check_int
 from count01_lens.common.versions import library_versions
 from count01_lens.models.parameters import raw_shapes
 from count01_lens.tasks.dataset import Splits
 from count01_lens.training.recipe import TrainConfig, steps_per_epoch
 from count01_lens.training.stack import AdamW, Rows
 
-FORMAT = 1
+RUN, STATE, SNAPSHOT = "training run", "training state", "training snapshot"
 
 
 class RunDirectoryError(ValueError):
@@ -155,8 +151,8 @@ class RunDirectory:
             remove_temporary_files(self.path)
             remove_temporary_files(self._snapshot_directory)
             if not self._run_file.exists():
-                content = {**self._expected, "versions": library_versions()}
-                write_atomically(self._run_file, json_bytes(content))
+                about = {**self._expected, "versions": library_versions()}
+                write_bundle(self._run_file, Bundle(RUN, about, {}))
             yield
 
     def _check(self) -> None:
@@ -188,35 +184,32 @@ class RunDirectory:
             return None
         with _explained(self._state_file):
             rows = ("rows", "first_moment", "second_moment")
-            tensors = self._load(self._state_file, rows, others=("epoch", "steps", "history"))
-            epoch, steps = int(tensors["epoch"]), int(tensors["steps"])
-            history = parse_json(tensors["history"].numpy().tobytes(), finite=False)
-            if not 0 < epoch <= self.identity.configs[0].epochs:
+            bundle = self._read(self._state_file, STATE, rows, others=("history",))
+            epoch = check_int("epoch", bundle.about["epoch"], at_least=1)
+            if epoch > self.identity.configs[0].epochs:
                 raise ValueError(f"expected an epoch of the run, got {epoch}")
-            self._check_history(history, epoch, steps)
-        optimiser = AdamW(tensors["first_moment"], tensors["second_moment"], steps)
+            history = self._history_of(bundle, epoch)
+        tensors = bundle.tensors
+        optimiser = AdamW(tensors["first_moment"], tensors["second_moment"], history[-1]["step"])
         return TrainState(epoch, tensors["rows"], optimiser, history)
 
     def save_state(self, state: TrainState) -> None:
         """Replace the stored state."""
-        history = json.dumps(state.history).encode()
-        save_tensors(
-            self._state_file,
-            {
-                "run": self._mark,
-                "epoch": torch.tensor(state.epoch),
-                "steps": torch.tensor(state.optimiser.steps),
-                "rows": state.rows,
-                "first_moment": state.optimiser.first_moment,
-                "second_moment": state.optimiser.second_moment,
-                "history": torch.frombuffer(bytearray(history), dtype=torch.uint8),
-            },
-        )
+        columns = [name for name in state.history[0] if name not in ("epoch", "step")]
+        lines = [[line[name] for name in columns] for line in state.history]
+        tensors = {
+            "rows": state.rows,
+            "first_moment": state.optimiser.first_moment,
+            "second_moment": state.optimiser.second_moment,
+            "history": torch.tensor(lines, dtype=torch.float64),
+        }
+        about = {"run": self._mark, "epoch": state.epoch, "columns": columns}
+        write_bundle(self._state_file, Bundle(STATE, about, tensors))
 
     def save_snapshot(self, step: int, rows: Rows) -> None:
         """Write the parameters after a step."""
-        tensors = {"run": self._mark, "step": torch.tensor(step), "rows": rows}
-        save_tensors(self._snapshot_file(step), tensors)
+        about = {"run": self._mark, "step": step}
+        write_bundle(self._snapshot_file(step), Bundle(SNAPSHOT, about, {"rows": rows}))
 
     def snapshots(self, steps: Sequence[int]) -> Mapping[int, Rows]:
         """Return a mapping that reads a snapshot when it is asked for."""
@@ -225,79 +218,74 @@ class RunDirectory:
     def _load_snapshot(self, step: int) -> Rows:
         path = self._snapshot_file(step)
         with _explained(path):
-            tensors = self._load(path, ("rows",))
-            if int(tensors.get("step", step)) != step:  # older ones have none
+            bundle = self._read(path, SNAPSHOT, ("rows",))
+            if bundle.about["step"] != step:
                 raise ValueError(f"expected the snapshot of step {step}, got another")
-        return tensors["rows"]
+        return bundle.tensors["rows"]
 
-    def _load(
-        self, path: Path, rows: Sequence[str], others: Sequence[str] = ()
-    ) -> dict[str, Tensor]:
+    def _read(
+        self, path: Path, kind: str, rows: Sequence[str], others: Sequence[str] = ()
+    ) -> Bundle:
         """Read a file of this run: tensors with a row for each model, and others."""
-        tensors = load_tensors(path)
-        if tensors.keys() - {"run", "step"} != {*rows, *others}:
-            raise ValueError(f"expected {[*rows, *others]}, got {shortened(sorted(tensors))}")
-        if not torch.equal(tensors.get("run", self._mark), self._mark):  # older ones have none
+        bundle = read_bundle(path, kind)
+        if bundle.about["run"] != self._mark:
             raise ValueError("it belongs to another run")
+        if bundle.tensors.keys() != {*rows, *others}:
+            raise ValueError(f"expected {[*rows, *others]}, got {shortened([*bundle.tensors])}")
         shape, dtype = self.identity.shape, self.identity.configs[0].dtype
         for name in rows:
-            tensor = tensors[name]
+            tensor = bundle.tensors[name]
             if tensor.shape != shape or tensor.dtype != dtype or not tensor.isfinite().all():
                 raise ValueError(f"{name}: expected finite numbers {dtype} {list(shape)}")
-        return tensors
+        return bundle
+
+    def _history_of(self, bundle: Bundle, epoch: int) -> list[dict[str, Any]]:
+        """Turn a tensor into lines; when they were written follows from the run."""
+        recorded, columns = self.identity.recorded(epoch), bundle.about["columns"]
+        history = bundle.tensors["history"]
+        if not isinstance(columns, list) or len({*columns, "epoch", "step"}) != len(columns) + 2:
+            raise ValueError(f"expected the names of different columns, got {shortened(columns)}")
+        expected = (len(recorded), len(columns), len(self.identity.seeds))
+        if history.shape != expected or history.dtype != torch.float64:
+            raise ValueError(f"history: expected float64 {expected}, got {list(history.shape)}")
+        return [
+            {"epoch": epoch, "step": step, **dict(zip(columns, line, strict=True))}
+            for (epoch, step), line in zip(recorded, history.tolist(), strict=True)
+        ]
 
     @cached_property
-    def _mark(self) -> Tensor:
+    def _mark(self) -> str:
         """What tells the files of this run from those of another of the same shape."""
-        identity = bytes.fromhex(sha256(json_bytes(self._expected)))
-        return torch.frombuffer(bytearray(identity), dtype=torch.uint8)
-
-    def _check_history(self, history: Any, epoch: int, steps: int) -> None:
-        expected = self.identity.recorded(epoch)
-        found = [(row["epoch"], row["step"]) for row in history]
-        if found != expected or steps != expected[-1][1]:
-            raise ValueError(f"expected a history up to step {expected[-1][1]}, got another")
-        one_each = [float] * len(self.identity.seeds)
-        for row in history:
-            columns = [row[name] for name in row if name not in ("epoch", "step")]
-            if row.keys() != history[0].keys() or not all(
-                isinstance(column, list) and [type(value) for value in column] == one_each
-                for column in columns
-            ):
-                raise ValueError(f"expected a number for each model, got {shortened(row)}")
+        return sha256(json_bytes(self._expected))
 
     @cached_property
     def _expected(self) -> dict[str, Any]:
         description: dict[str, Any] = json.loads(json_bytes(self.identity.description))
-        return {"format": FORMAT, **description}
+        return description
 
     def _check_identity(self) -> None:
         expected = self._expected
         try:
-            found = parse_json(read_file(self._run_file, LARGEST_JSON))
-            versions = found["versions"]
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise RunDirectoryError(
-                f"{self._run_file}: expected the file of a training run, which this is not "
-                f"({error}); choose another directory"
-            ) from error
+            found = read_bundle(self._run_file, RUN).about
+        except DamagedFileError as error:
+            raise RunDirectoryError(f"{error}; or choose another directory") from error
         different = [key for key in expected if found.get(key) != expected[key]]
         if different:
             raise RunDirectoryError(
                 f"{self.path}: holds another run (its {', '.join(different)} differ); "
                 "choose another directory, or delete this one"
             )
-        if versions != library_versions() and not self._warned:
+        if found.get("versions") != library_versions() and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self.path}: was begun with other library versions ({shortened(versions)}); the "
-                "rest of the run may differ in rounding",
+                f"{self.path}: was begun with other library versions "
+                f"({shortened(found.get('versions'))}); the rest of the run may differ in rounding",
                 stacklevel=2,
             )
 
     @property
     def _run_file(self) -> Path:
-        return self.path / "run.json"
+        return self.path / "run.safetensors"
 
     @property
     def _state_file(self) -> Path:

@@ -91,7 +91,7 @@ class TrainResult:
         return count_form_of(self._rows(epoch, step), self.configs[0].model)
 
     def save_models(self, directory: str | Path) -> list[Path]:
-        """Write each trained model as a checkpoint, in a subdirectory named after its seed."""
+        """Write each trained model as a checkpoint, in a file named after its seed."""
         paths = []
         for index, (config, seed) in enumerate(zip(self.configs, self.seeds, strict=True)):
             stack = "" if len(set(self.configs)) == 1 else f"recipe-{self._recipe_number(config)}-"
@@ -99,8 +99,7 @@ class TrainResult:
             last = self.history[self.history["model"] == index].tail(1)
             summary = last.drop(columns=["model", "seed"]).to_dict("records")[0]
             info = {"seed": seed, "recipe": config.to_dict(), "training": summary}
-            save_checkpoint(self.models[index], path, info=info)
-            paths.append(path)
+            paths.append(save_checkpoint(self.models[index], path, info=info))
         return paths
 
     def _recipe_number(self, config: TrainConfig) -> int:

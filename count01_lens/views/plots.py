@@ -146,7 +146,7 @@ def plot_head_outputs(
     numbers = list(range(len(analysis.table))) if heads is None else check_heads(model, heads)
     data, d_head = analysis.data, analysis.data.d_head
     values = _value_vectors(model)
-    weights = analysis.fits.weights
+    weights = None if analysis.fits is None else analysis.fits.weights
     tiles = [
         OutputTile(
             title=f"head {head}: s-acc {analysis.table['s_acc'].iloc[head]:.3f}",

@@ -165,7 +165,7 @@ def looks_part(analysis: HeadAnalysis, model: HookedTransformer | None, splits: 
     if model is None:
         left_out.append(
             "Head outputs, logits and attention need the model, which a loaded analysis does "
-            "not have: give its directory, analysis.report(path, checkpoint=...)."
+            "not have: give its checkpoint, analysis.report(path, checkpoint=...)."
         )
     else:
         drawn.append(_outputs_figure(analysis, model))
