@@ -53,7 +53,7 @@ class LostProbe:
 
 def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
     """Write numbers as tensors and words as JSON."""
-    data, arrays = analysis.data, {}
+    data, arrays = analysis.data, dict[str, Array]()
     text: dict[str, Any] = {
         "accuracy": list(analysis.accuracy),
         "notes": list(analysis.notes),
@@ -64,13 +64,11 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
     }
     for part, table in (("heads", analysis.heads), ("counts", analysis.counts)):
         if table is not None:
-            words = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-            text[part] = {
-                "columns": list(table.columns),
-                "words": {name: table[name].tolist() for name in words},
-            }
-            numbers = {name: table[name].to_numpy() for name in table if name not in words}
-            arrays |= _under(part, numbers)
+            columns = [str(name) for name in table]
+            numeric = [name for name in columns if pd.api.types.is_numeric_dtype(table[name])]
+            words = {name: table[name].tolist() for name in columns if name not in numeric}
+            text[part] = {"columns": columns, "words": words}
+            arrays |= _under(part, {name: table[name].to_numpy() for name in numeric})
     arrays |= _under("pairs", analysis.pairs)
     arrays |= _under("data", {name: getattr(data, name) for name in _DATA})
     for name, asked in data.asked.items():
@@ -82,7 +80,9 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
     arrays["worst_gradient"] = np.array(analysis.worst_gradient)
     if analysis.known_groups is not None:
         groups = analysis.known_groups
-        arrays |= _under("groups", {name: groups.table[name].to_numpy() for name in groups.table})
+        arrays |= _under(
+            "groups", {str(name): groups.table[name].to_numpy() for name in groups.table}
+        )
         arrays |= _under("no_heads", {name: np.array(v) for name, v in groups.empty.items()})
     tensors = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
     write_bundle(path, Bundle(KIND, text, tensors))
