@@ -35,7 +35,7 @@ from count01_lens.heads.metrics import (
     separation_fits,
     separation_scores,
 )
-from count01_lens.heads.probes import ManyFits
+from count01_lens.heads.probe_fits import ManyFits
 from count01_lens.heads.runners import head_data, head_outputs
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names

@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
 from count01_lens.common.types import Array
-from count01_lens.heads.probes import DEFAULT_C, ManyFits, fit_many
+from count01_lens.heads.probe_fits import ManyFits, fit_many
+from count01_lens.heads.probes import DEFAULT_C
 
 Masks = Bool[Array, "group head"]
 _TOGETHER = 256

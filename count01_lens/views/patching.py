@@ -29,7 +29,7 @@ from count01_lens.heads.metrics import (
     separation_fits,
     separation_scores,
 )
-from count01_lens.heads.probes import ManyFits
+from count01_lens.heads.probe_fits import ManyFits
 from count01_lens.models.hooks import check_heads
 from count01_lens.tasks.dataset import Splits, make_splits
 from count01_lens.tasks.decisions import four_margin
