@@ -38,7 +38,7 @@ def test_a_probe_is_its_inequality(head):
     probe = LinearSVM().fit(
         head_outputs(MODEL, splits.train)[:, head].double().numpy(), splits.train.labels.numpy()
     )
-    written = readout(FORM, head, probe.coef_, probe.intercept_)
+    written = readout(FORM, head, probe.coef_[0], float(probe.intercept_[0]))
     outputs = FORM.head_outputs(multiplicities(GRID, "=", torch.float64), "=")[0, :, head].numpy()
     values = probe.decision_function(outputs)
     clear = np.abs(values) > 1e-9 * np.abs(values).max()
