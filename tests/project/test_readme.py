@@ -44,7 +44,7 @@ def test_the_python_of_the_readme_prints_what_stands_below_it(tmp_path, monkeypa
 
 
 COMMANDS, WRITTEN = re.findall(r"```sh\n(count01-lens .*?)```", README, flags=re.DOTALL)[0], [
-    "runs/ten/seed-3/model.safetensors", "report.html", "attention.html",
+    "runs/ten/seed-3.safetensors", "report.html", "attention.html",
     "sweeps/sweep_w01.csv", "sweeps/sweep_w02.png", "runs/sizes/heads.csv",
 ]  # fmt: skip
 
