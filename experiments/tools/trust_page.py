@@ -54,7 +54,9 @@ def coverage_record(report: Mapping[str, Any]) -> dict[str, Any]:
     """Take from coverage's own report what the page shows."""
     totals = report["totals"]
     by_file = {
-        Path(name).stem: part["summary"]["percent_covered"]
+        Path(name).relative_to("count01_lens").with_suffix("").as_posix(): part["summary"][
+            "percent_covered"
+        ]
         for name, part in report["files"].items()
     }
     lowest = sorted(by_file.items(), key=lambda item: item[1])[:5]
