@@ -13,7 +13,7 @@ from tests.attacks.oracles import (
 )
 
 KINDS = ("minimal", "minimal, no skip", "ensemble", "cooperative")
-# By name: the attack, what is allowed to come of it, cases in `make test` and in `make stress`, and
+# By name: the attack, what is allowed to come of it, cases in the tests and in `make stress`, and
 # what it does, in words for readers.
 ATTACKS = {
     "forward": (
