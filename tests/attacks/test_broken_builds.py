@@ -24,6 +24,8 @@ from tests.attacks.fork_server import ForkServer
 from tests.attacks.oracle_cases import ATTACKS
 from tests.attacks.sabotages import BROKEN
 
+pytestmark = pytest.mark.slow
+
 Attack = Callable[[int, int], Counter[str]]
 
 

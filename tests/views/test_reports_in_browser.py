@@ -23,9 +23,13 @@ LOOKS = {
     "dark": {"viewport": {"width": 1280, "height": 1000}, "color_scheme": "dark"},
 }
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on this machine: install Debian's `chromium` to run this"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason="no Chromium on this machine: install Debian's `chromium` to run this",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
