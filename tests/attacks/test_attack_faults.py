@@ -21,6 +21,8 @@ from tests.attacks.faults import (
 from tests.attacks.fork_server import fork_server, task
 from tests.helpers import LIMIT, small_disk
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server():

@@ -49,6 +49,7 @@ COMMANDS, WRITTEN = re.findall(r"```sh\n(count01-lens .*?)```", README, flags=re
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_run_one_after_another(tmp_path, monkeypatch):
     """As they stand, but on small models that have hardly been trained."""
     monkeypatch.chdir(tmp_path)
@@ -121,6 +122,7 @@ def test_the_page_on_many_jobs_shows_the_last_measurement():
         assert measured.get("same_table", 1.0) == 1.0
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_on_many_jobs_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "many_jobs.md").read_text()

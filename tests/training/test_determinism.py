@@ -26,6 +26,8 @@ import pytest
 
 from tests.attacks.commands import LARGE, SMALL, TRAIN, sums_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).parent / "count01-lens"
 

@@ -82,6 +82,7 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
     return contents(directory)
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_bit_identical(tmp_path, undisturbed):
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")
