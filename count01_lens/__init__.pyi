@@ -199,8 +199,8 @@ from .views.attention_view import (
 from .views.attention_view import (
     show_attention as show_attention,
 )
+from .views.attribution_view import show_attribution as show_attribution
 from .views.patching import PatchSession as PatchSession
-from .views.share_view import show_shares as show_shares
 from .views.widgets import AttentionPatcher as AttentionPatcher
 
 __version__: str

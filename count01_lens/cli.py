@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from count01_lens.common.numbers import parse_numbers
+from count01_lens.common.text import parse_numbers
 
 if TYPE_CHECKING:
     from count01_lens.training.training_run import TrainResult
@@ -198,24 +198,27 @@ def view(
         typer.Option(help="Patch: whether '[BOS]' and '=' get nothing or keep their weights."),
     ] = "zero",
 ) -> None:
-    """Draw the attention of a sentence, and each head's share of the logits, as one HTML file.
+    """Draw the attention of a sentence, and direct logit attribution by head, as one HTML file.
 
     With --w01 or --w02 also the attention before and after the patch. The file needs no internet.
     """
-    from count01_lens.common.storage import check_file_to_write, write_atomically
     from count01_lens.models.checkpoints import load_checkpoint
     from count01_lens.views.attention_view import compare_attention, page_of, show_attention
-    from count01_lens.views.share_view import show_shares
+    from count01_lens.views.attribution_view import show_attribution
+    from count01_lens.views.document import write_page
 
-    check_file_to_write(out)
     ratios = {name: _ratio(name, text) for name, text in (("w01", w01), ("w02", w02))}
     chosen = None if heads is None else parse_numbers(heads, "heads")
-    model = load_checkpoint(checkpoint)
-    views = [show_attention(model, sentence, heads=chosen)]
-    if w01 is not None or w02 is not None:
-        views.append(compare_attention(model, sentence, **ratios, heads=chosen, others=others))
-    views.append(show_shares(model, sentence, heads=chosen))
-    write_atomically(out, page_of(views[0].title, views).encode())
+
+    def make() -> str:
+        model = load_checkpoint(checkpoint)
+        views = [show_attention(model, sentence, heads=chosen)]
+        if w01 is not None or w02 is not None:
+            views.append(compare_attention(model, sentence, **ratios, heads=chosen, others=others))
+        views.append(show_attribution(model, sentence, heads=chosen))
+        return page_of(views[0].title, views)
+
+    write_page(out, make)
     typer.echo(f"written to {out}: open it in a browser")
 
 
@@ -224,7 +227,7 @@ def sweep(
     checkpoint: Annotated[Path, typer.Argument(help="Directory of a checkpoint.")],
     out: Annotated[Path, typer.Option(help="Directory for figures and tables.")],
 ) -> None:
-    """Set the attention of every head by hand, over a grid of ratios, and refit its separator.
+    """Set the attention of every head by hand, over a grid of ratios, and refit its linear probe.
 
     Figures 7 and 8 of the paper: w01 with '2' at zero, and w02 with '0' and '1' alike.
     """

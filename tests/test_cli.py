@@ -7,7 +7,7 @@ import time
 import pandas as pd
 import pytest
 
-from count01_lens.common.numbers import parse_numbers
+from count01_lens.common.text import parse_numbers
 from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint, save_checkpoint
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
 from count01_lens.models.model import ModelConfig, build_model

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from count01_lens.common.text import as_code
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.closed_form import KEYS, QUERIES, CountForm, Place, smallest_safe
@@ -78,7 +79,7 @@ class AttentionRatios:
 
     def __str__(self) -> str:
         """Write the call that does this."""
-        shown = [f"{name}={_written(value)}" for name, value in self._changed()]
+        shown = [f"{name}={as_code(value)}" for name, value in self._changed()]
         return f"patch_attention({', '.join(['model', *shown])})"
 
     def _changed(self) -> Iterator[tuple[str, Any]]:
@@ -260,7 +261,3 @@ def check_ratio(name: str, value: Any) -> float | None:
     if math.isnan(number) or number < 0:
         raise ValueError(f"{name}: expected None or a number from 0 to infinity, got {value!r}")
     return number
-
-
-def _written(value: Any) -> str:
-    return 'float("inf")' if value == math.inf else repr(value)

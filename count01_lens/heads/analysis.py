@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
+from count01_lens.common.text import short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.closed_form import CountForm
@@ -160,16 +161,14 @@ class HeadAnalysis:
         shown = self.table.drop(columns=["learned_readout"], errors="ignore")
         accuracy = ", ".join(f"{name} {value:.4f}" for name, value in self.accuracy.items())
         lines = [self.answer, f"whole model on the test split: {accuracy}"]
-        lines += [shown.to_string(index=False, float_format=lambda value: f"{value:.4g}")]
+        lines += [shown.to_string(index=False, float_format=short)]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from count01_lens.views.report import analysis_html
 
-        table = self.table.to_html(index=False, float_format=lambda value: f"{value:.4g}")
-        notes = "".join(f"<p><i>{escape(note)}</i></p>" for note in self.notes)
-        return f"<p><b>{escape(self.answer)}</b></p>{table}{notes}"
+        return analysis_html(self)
 
     def report(self, path: str | Path, *, checkpoint: str | Path | None = None) -> Path:
         """Write everything that is known as one HTML file, which opens from disk.

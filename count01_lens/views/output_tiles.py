@@ -32,7 +32,7 @@ class OutputTile:
         outputs: of the head on the test split.
         labels: True where the answer is '4'.
         values: value vectors of '0', '1' and '2', where they are the same in all sentences.
-        weights: of the fitted separator.
+        weights: of the linear probe.
         bias: likewise.
         whole: whether to show all value vectors in their places, with the training split behind;
             otherwise the tile shows the outputs closely, and value vectors outside at its edge.
@@ -63,16 +63,16 @@ def tiles_figure(
     axes.set_xlim(0, columns)
     axes.set_ylim(0, rows)
     points: dict[str, list[Array]] = {FOUR: [], FIVE: [], _TRAIN[True]: [], _TRAIN[False]: []}
-    separators = []
+    probes = []
     for number, tile in enumerate(tiles):
         corner = np.array([number % columns, rows - 1 - number // columns], dtype=float)
-        separators += _draw_tile(axes, tile, corner, points)
+        probes += _draw_tile(axes, tile, corner, points)
     for layer, (colour, clouds) in enumerate(points.items()):
         if clouds:
             x, y = np.concatenate(clouds).T
             order = 1 if colour in _TRAIN.values() else 2 + 0.1 * layer
             axes.plot(x, y, ".", color=colour, ms=2.2, mew=0, zorder=order, rasterized=True)
-    axes.add_collection(LineCollection(separators, colors=END, linewidths=1.4, zorder=4))
+    axes.add_collection(LineCollection(probes, colors=END, linewidths=1.4, zorder=4))
     return figure
 
 
@@ -105,7 +105,7 @@ def plane_of(outputs: Float[Array, "sample d_head"]) -> tuple[Array, Array]:
 def _draw_tile(
     axes: Axes, tile: OutputTile, corner: Float[Array, "2"], points: dict[str, list[Array]]
 ) -> list[Array]:
-    """Draw frame and words, collect points; return the separator, if it crosses the tile."""
+    """Draw frame and words, collect points; return the probe's line, if it crosses the tile."""
     centre, plane = plane_of(tile.outputs)
     flat = (tile.outputs - centre) @ plane
     values = None if tile.values is None else (tile.values - centre) @ plane

@@ -64,8 +64,8 @@ class HeadState:
     """Some heads of a model, original or patched, as far as they are measured.
 
     Attributes:
-        data: outputs and shares of these heads.
-        fits: a separator for each.
+        data: outputs and direct logit attribution of these heads.
+        fits: a linear probe for each.
         table: a row per head: s_acc, l_acc, readout.
     """
 
@@ -223,7 +223,7 @@ class PatchSession:
         return pd.DataFrame(rows).T
 
     def readout(self, head: int) -> tuple[str, str]:
-        """The fitted separator of a chosen head as an inequality over counts, before and after.
+        """The linear probe of a chosen head as an inequality over counts, before and after.
 
         After a patch the inequality has the patched weights in the place of e^S. Where '[BOS]' and
         '=' keep their weights there is no such inequality, and the second text says so.

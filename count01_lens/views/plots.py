@@ -135,7 +135,7 @@ def plot_head_outputs(
     *,
     whole: bool = False,
 ) -> Figure:
-    """Head outputs on the test split, with value vectors and separator: figure 6 of the paper.
+    """Head outputs on the test split, with value vectors and linear probe: figure 6 of the paper.
 
     Heads of another size than 2 are shown along the two main directions of their outputs.
 
@@ -206,21 +206,21 @@ def plot_logits(model: HookedTransformer, splits: Splits | None = None) -> Figur
         axes.set_title(f"head {head}", fontsize=9)
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles[:3], labels[:3], loc="outside lower center", ncols=3, frameon=False)
-    figure.suptitle("share of each head in the logits: median, 5 % to 95 %", fontsize=10)
+    figure.suptitle("direct logit attribution of each head: median, 5 % to 95 %", fontsize=10)
     return figure
 
 
 def logit_table(model: HookedTransformer, splits: Splits | None = None) -> pd.DataFrame:
-    """Quantiles of each head's shares by current token, true next token and logit."""
+    """Quantiles of direct logit attribution by head, query token, true next token and logit."""
     split = (make_splits() if splits is None else splits).test
     labels = split.labels.numpy()
     rows = []
     for at in ("=", "answer"):
-        shares = head_logits(model, split, at).double().numpy()
+        attribution = head_logits(model, split, at).double().numpy()
         for is_four in (True, False):
             answer = "4" if is_four else "5"
             current, following = ("=", answer) if at == "=" else (answer, "[EOS]")
-            chosen = shares[labels == is_four]
+            chosen = attribution[labels == is_four]
             low, median, high = np.quantile(chosen, [0.05, 0.5, 0.95], axis=0)
             for head in range(chosen.shape[1]):
                 for token in (Token.FOUR, Token.FIVE, Token.EOS):
@@ -267,7 +267,7 @@ def plot_sweep(sweep: RatioSweep) -> Figure:
 def plot_tables(model: HookedTransformer, head: int) -> Figure:
     """QK and OV tables of a head over the eight tokens."""
     figure = NotebookFigure(figsize=(10.5, 4.4), layout="constrained")
-    titles = ("QK: attention scores", "OV: share of the logits from attending to a token")
+    titles = ("QK: attention scores", "OV: direct logit attribution of attending to a token")
     for position, (table, title) in enumerate(
         zip((qk_table(model, head), ov_table(model, head)), titles, strict=True)
     ):

@@ -9,6 +9,7 @@ from typing import Any
 
 import ipywidgets as ipw
 
+from count01_lens.common.text import number
 from count01_lens.common.types import HookedTransformer
 from count01_lens.heads.analysis import CATEGORIES, HeadAnalysis
 from count01_lens.tasks.dataset import Splits
@@ -164,7 +165,7 @@ class AttentionPatcher(ipw.VBox):  # type: ignore[misc]
 def _ratio_slider(name: str, value: float) -> Any:
     meaning = f"attention of one 0 over that of one {name[-1]}"
     return ipw.SelectionSlider(
-        options=[(_written(ratio), ratio) for ratio in RATIOS],
+        options=[(number(ratio, 3), ratio) for ratio in RATIOS],
         value=value,
         description=name,
         tooltip=meaning,
@@ -176,7 +177,3 @@ def _own_ratio(name: str) -> Any:
     return ipw.Checkbox(
         value=False, description=f"own {name}", indent=False, layout=ipw.Layout(width="7em")
     )
-
-
-def _written(ratio: float) -> str:
-    return "∞" if math.isinf(ratio) else f"{ratio:.3g}"

@@ -3,11 +3,12 @@
 import copy
 import json
 import re
-from html import escape, unescape
+from html import unescape
 from urllib.parse import unquote
 
 import pandas as pd
 import pytest
+from markupsafe import escape
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
@@ -21,6 +22,7 @@ from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.views.figures import as_bytes
 from experiments import report as reproduction
+from experiments.claim_cells import our_value
 from tests.helpers import EVIL, TINY, Outline, two_layers
 
 MODEL = build_model(ModelConfig(d_embed=8, n_heads=4), seed=1)
@@ -314,7 +316,7 @@ def test_a_reproduction_shows_every_claim_and_every_row(tmp_path):
 )  # fmt: skip
 def test_a_number_close_to_a_limit_shows_on_which_side_it_is(value, unit, shown):
     claim = {"value": value, "unit": unit, "reproduced": [0.1, 1], "partly": [None, 1]}
-    assert reproduction._value(claim) == shown
+    assert our_value(claim) == shown
 
 
 def test_a_reproduction_with_a_model_draws_its_attention(tmp_path):
