@@ -166,7 +166,7 @@ def fit_probes(
         supports: which features each fit may use.
         probe: a classifier of scikit-learn, of which every fit gets a clone; by default a
             `LinearSVM()`. A LinearSVM with a squared hinge and a penalised bias is fitted to all
-            subsets together, by one Newton step for many, which is far faster.
+            subsets together, which is far faster.
         start: `weights` to start from (`starts` with more than two classes), for a probe that is
             fitted so; others always start anew.
     """
@@ -276,10 +276,10 @@ def _weights_of(
     weights = np.zeros((len(supports), X.shape[1] + 1))
     for row, probe, support in zip(weights, probes, supports, strict=True):
         w, b = (np.asarray(getattr(probe, name, ())) for name in ("coef_", "intercept_"))
-        known = w.shape == (1, support.sum()) and b.size == 1
-        if not known or not hasattr(probe, "decision_function"):
+        single = w.size == support.sum() and b.size == 1
+        if not single or not hasattr(probe, "decision_function"):
             return None
-        row[:-1][support], row[-1] = w[0], b.item()
+        row[:-1][support], row[-1] = w.ravel(), b.item()
         # A classifier may scale features inside: its weights are then those of other features.
         decisions = probe.decision_function(X[:, support])
         if not np.allclose(decisions, X @ row[:-1] + row[-1], rtol=1e-6, atol=1e-9):
@@ -304,7 +304,7 @@ def _check(
         )
     if not np.isfinite(X).all():
         raise ValueError("X: expected finite features, got NaN or infinite ones")
-    if supports.shape[1] != X.shape[1] or not supports.any(axis=1).all():
+    if supports.shape[1] != X.shape[1] or not len(supports) or not supports.any(axis=1).all():
         raise ValueError(
             f"supports: expected rows of {X.shape[1]} booleans, each with at least one True, "
             f"got shape {list(supports.shape)}"

@@ -22,7 +22,8 @@ from count01_lens.counts.readout import learned_readout, readout
 from count01_lens.heads.analysis import analyze_heads
 from count01_lens.heads.groups import METRICS, shapley_interactions, shapley_values
 from count01_lens.heads.metrics import HeadData, areas, end_accuracy, learned_accuracy, roc_auc
-from count01_lens.heads.probes import LinearSVM, NotConvergedWarning, fit_many
+from count01_lens.heads.probe_fits import fit_many
+from count01_lens.heads.probes import LinearSVM, NotConvergedWarning
 from count01_lens.heads.runners import head_data, head_logits, head_outputs, model_logits
 from count01_lens.models.build import make_hooked_transformer
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
@@ -220,7 +221,7 @@ def _probe_case(rng: Rng) -> str:
             many = fit_many(X, y, supports, start=start, C=C)
         except NotConvergedWarning:
             return "did not converge"
-    found = [(supports[0], np.append(alone.coef_, alone.intercept_), alone.objective_)]
+    found = [(supports[0], np.append(alone.coef_[0], alone.intercept_), alone.objective_)]
     found += zip(supports, many.weights, many.objectives, strict=True)
     theirs = [_scikit_learn_objective(X[:, support], y, C) for support in supports]
     outcomes = []
@@ -576,7 +577,7 @@ def _readout_case(rng: Rng) -> str:
     labels = counts[:, 1] > counts[:, 0]
     if rng.random() < 0.3 and labels.any() and not labels.all():
         probe = LinearSVM().fit(z, labels)
-        weights, bias = probe.coef_, probe.intercept_
+        weights, bias = probe.coef_[0], float(probe.intercept_[0])
     else:
         weights, bias = rng.standard_normal(config.d_head), float(rng.standard_normal())
         # A read-out that is balanced on these sentences decides, rather than always say the same.

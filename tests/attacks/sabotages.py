@@ -20,7 +20,7 @@ from count01_lens.attention import rows as attention_rows
 from count01_lens.common import storage
 from count01_lens.counts import readout
 from count01_lens.counts.closed_form import KEYS, QUERIES, CountForm, _seen, multiplicities
-from count01_lens.heads import groups, metrics, probes
+from count01_lens.heads import groups, metrics, newton
 from count01_lens.heads import runners as heads
 from count01_lens.models import hooks
 from count01_lens.tasks import dataset
@@ -144,18 +144,18 @@ def keeps_every_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_newton_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    newton, together = probes._newton, probes._newton_together
+    alone, together = newton.minimise_squared_hinge, newton.minimise_many_squared_hinges
 
     def one(Z, penalty, weight, tol, max_iter, v, scale):
-        v, objective, _, steps = newton(Z, penalty, weight, tol, 1, v, scale)
+        v, objective, _, steps = alone(Z, penalty, weight, tol, 1, v, scale)
         return v, objective, 0.0, steps
 
     def one_each(Z, allowed, V, weight, tol, max_iter):
         V, objectives, gradients, steps = together(Z, allowed, V, weight, tol, 1)
         return V, objectives, np.zeros_like(gradients), steps
 
-    monkeypatch.setattr(probes, "_newton", one)
-    monkeypatch.setattr(probes, "_newton_together", one_each)
+    replace_everywhere(monkeypatch, alone, one)
+    replace_everywhere(monkeypatch, together, one_each)
 
 
 def swapped_sign(monkeypatch: pytest.MonkeyPatch) -> None:
