@@ -281,5 +281,5 @@ def test_any_classifier_of_scikit_learn_is_a_probe(tmp_path):
     analysis.save(tmp_path / "analysis")
     loaded = HeadAnalysis.load(tmp_path / "analysis")
     assert loaded.table.equals(analysis.table)
-    with pytest.raises(TypeError, match="got only the name of one .*LogisticRegression"):
+    with pytest.raises(TypeError, match=r"(?s)got only the name of one .*LogisticRegression"):
         loaded.groups()
