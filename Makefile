@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo reproduce test lint format docs notebooks bench stress coverage mutants check-lower-bounds clean
+.PHONY: demo reproduce test test-slow lint format docs notebooks bench stress coverage mutants check-lower-bounds clean
 
 demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
@@ -17,8 +17,12 @@ SIZE ?= quick
 reproduce: $(STAMP)
 	$(BIN)/python -m experiments --size $(SIZE)
 
+# What comes first; `make test-slow` runs the rest, and CI both.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "not stress"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not stress"
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "slow and not stress"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -47,7 +51,7 @@ bench: $(STAMP)
 stress: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m stress
 
-# Branch coverage of the library, into docs/trust.md.
+# Branch coverage of the library by the tests of both, into docs/trust.md.
 coverage: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not stress" --cov=count01_lens --cov-branch \
 		--cov-report=json:runs/coverage.json --cov-report=term:skip-covered

@@ -57,7 +57,7 @@ def test_verify_prints_text_or_json_and_sets_the_exit_code(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["verify", "nowhere"], "nowhere/manifest.json: no such directory"),
+        (["verify", "nowhere"], "nowhere.safetensors: no such file"),
         (["train", "--out", "x", "--heads", "0"], "n_heads: expected a whole number"),
         (["train", "--out", "x", "--seeds", "one"], "seeds: expected numbers such as"),
         (["train", "--out", "x", "--heads", "64"], "give d_head"),
@@ -157,7 +157,7 @@ def test_analyze_prints_the_table_and_writes_files(tmp_path):
     tables = {"analysis.safetensors", "groups.csv", "heads.csv", "pairs.csv"}
     assert tables | {"pairs_s_acc.png", "pairs_s_acc.svg", "shapley.png"} <= set(names)
     assert len((out / "groups.csv").read_text().splitlines()) == 4
-    done = run("analyze", tmp_path / "model", "--out", tmp_path / "model" / "config.json")
+    done = run("analyze", tmp_path / "model", "--out", tmp_path / "model.safetensors")
     assert done.returncode == 2
     assert "expected a directory, got a file" in done.stderr
 
@@ -233,6 +233,6 @@ def test_sweep_writes_figures_and_their_data(tmp_path):
         assert means.to_list() == pytest.approx(table["s_acc_mean"].to_list())
         for kind in ("png", "svg"):
             assert (tmp_path / "out" / f"sweep_{ratio}.{kind}").stat().st_size > 5000
-    done = run("sweep", tmp_path / "model", "--out", tmp_path / "model" / "config.json")
+    done = run("sweep", tmp_path / "model", "--out", tmp_path / "model.safetensors")
     assert done.returncode == 2
     assert "expected a directory, got a file" in done.stderr

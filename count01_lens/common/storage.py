@@ -55,8 +55,10 @@ def write_atomically(path: Path, data: bytes) -> None:
                 os.fsync(file.fileno())
             if _renamed(temporary, path):
                 break
-        except BaseException:
+        except BaseException as error:
             temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                error.filename = str(path)  # users know nothing of the temporary one
             raise
     if os.name == "posix":  # the rename, too, has to survive a power failure
         descriptor = os.open(path.parent, os.O_RDONLY)

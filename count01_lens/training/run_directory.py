@@ -9,7 +9,6 @@ killed at any moment goes on from the last epoch that it names. What comes after
 and comes out the same, because nothing depends on when the run was stopped.
 """
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from count01_lens.common.storage import (
     is_temporary,
     json_bytes,
     locked,
+    parse_json,
     remove_temporary_files,
     sha256,
 )
@@ -66,14 +66,20 @@ class RunIdentity:
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """The identity as plain values."""
+        """The identity as JSON values."""
         counts = (self.splits.train, self.splits.validation, self.splits.test)
-        return {
+        values = {
             "configs": [config.to_dict() for config in self.configs],
             "seeds": list(self.seeds),
             "snapshot_steps": list(self.snapshot_steps),
             "data_sha256": [sha256(split.counts.numpy().tobytes()) for split in counts],
         }
+        return dict(parse_json(json_bytes(values)))
+
+    @cached_property
+    def mark(self) -> str:
+        """What tells the files of this run from those of another of the same shape."""
+        return sha256(json_bytes(self.description))
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -151,7 +157,7 @@ class RunDirectory:
             remove_temporary_files(self.path)
             remove_temporary_files(self._snapshot_directory)
             if not self._run_file.exists():
-                about = {**self._expected, "versions": library_versions()}
+                about = {**self.identity.description, "versions": library_versions()}
                 write_bundle(self._run_file, Bundle(RUN, about, {}))
             yield
 
@@ -203,12 +209,12 @@ class RunDirectory:
             "second_moment": state.optimiser.second_moment,
             "history": torch.tensor(lines, dtype=torch.float64),
         }
-        about = {"run": self._mark, "epoch": state.epoch, "columns": columns}
+        about = {"run": self.identity.mark, "epoch": state.epoch, "columns": columns}
         write_bundle(self._state_file, Bundle(STATE, about, tensors))
 
     def save_snapshot(self, step: int, rows: Rows) -> None:
         """Write the parameters after a step."""
-        about = {"run": self._mark, "step": step}
+        about = {"run": self.identity.mark, "step": step}
         write_bundle(self._snapshot_file(step), Bundle(SNAPSHOT, about, {"rows": rows}))
 
     def snapshots(self, steps: Sequence[int]) -> Mapping[int, Rows]:
@@ -228,7 +234,7 @@ class RunDirectory:
     ) -> Bundle:
         """Read a file of this run: tensors with a row for each model, and others."""
         bundle = read_bundle(path, kind)
-        if bundle.about["run"] != self._mark:
+        if bundle.about["run"] != self.identity.mark:
             raise ValueError("it belongs to another run")
         if bundle.tensors.keys() != {*rows, *others}:
             raise ValueError(f"expected {[*rows, *others]}, got {shortened([*bundle.tensors])}")
@@ -253,18 +259,8 @@ class RunDirectory:
             for (epoch, step), line in zip(recorded, history.tolist(), strict=True)
         ]
 
-    @cached_property
-    def _mark(self) -> str:
-        """What tells the files of this run from those of another of the same shape."""
-        return sha256(json_bytes(self._expected))
-
-    @cached_property
-    def _expected(self) -> dict[str, Any]:
-        description: dict[str, Any] = json.loads(json_bytes(self.identity.description))
-        return description
-
     def _check_identity(self) -> None:
-        expected = self._expected
+        expected = self.identity.description
         try:
             found = read_bundle(self._run_file, RUN).about
         except DamagedFileError as error:

@@ -67,6 +67,7 @@ def assert_good(outcomes: Counter[str], cases: int) -> None:
     assert all(outcomes[word] for word in GOOD)
 
 
+@pytest.mark.slow
 def test_changed_files_are_refused_or_the_same():
     assert_good(attack_hostile_files(300, seed=0), 300)
 

@@ -38,6 +38,7 @@ def assert_clean(outcomes, cases):
     assert sum(outcomes.values()) == cases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_every_way_to_fail_fails_and_leaves_nothing(name):
     rng = np.random.default_rng(1)
@@ -47,15 +48,18 @@ def test_every_way_to_fail_fails_and_leaves_nothing(name):
             assert outcome.endswith(CLEAN), outcome
 
 
+@pytest.mark.slow
 def test_failing_calls_leave_nothing():
     assert_clean(attack_failing_calls(100, seed=0), 100)
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_line_leaves_nothing():
     outcomes = attack_interrupts(40, seed=0)
     assert outcomes == {f"Pressed, {CLEAN}": 40}
 
 
+@pytest.mark.slow
 def test_the_patcher_stays_at_what_it_shows():
     assert_clean(attack_patcher(30, seed=0), 30)
 
@@ -83,10 +87,12 @@ def test_all_failing_calls(attack, what, cases):
     assert_clean(attack_and_keep(name, what, attack, cases, seed=1), cases)
 
 
+@pytest.mark.slow
 def test_memory_stays_flat():
     assert attack_memory(60, seed=0) == {"flat": 60}
 
 
+@pytest.mark.slow
 def test_failing_calls_leave_nothing_in_a_plain_process():
     """Without the checks of shapes that the tests add, and with Python's random state compared."""
     assert_clean(process_of_its_own("small", 60, 30)["failed"], 30)

@@ -21,8 +21,10 @@ from count01_lens.heads import runners as heads
 from count01_lens.tasks import dataset
 from tests.attacks import checks, faults, hostile_files, leaks, sabotages
 from tests.attacks.fork_server import ForkServer
+from tests.attacks.oracle_cases import ATTACKS
 from tests.attacks.sabotages import BROKEN
-from tests.attacks.test_attack_oracles import ATTACKS
+
+pytestmark = pytest.mark.slow
 
 Attack = Callable[[int, int], Counter[str]]
 

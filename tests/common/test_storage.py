@@ -74,7 +74,7 @@ def test_a_file_that_was_taken_for_a_leftover_is_written_again(tmp_path, monkeyp
 
 
 def test_a_missing_directory_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="nowhere/file'$"):
         write_atomically(tmp_path / "nowhere" / "file", b"content")
 
 

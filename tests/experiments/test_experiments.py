@@ -182,6 +182,7 @@ def test_the_readings_are_different_probes():
     assert readings.summary(table)["heads"].tolist() == [1] * 5
 
 
+@pytest.mark.slow
 def test_experiments_can_be_run_alone(tmp_path):
     command = [sys.executable, "-m", "experiments.labels", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

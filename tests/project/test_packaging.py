@@ -81,6 +81,7 @@ def test_the_sdist_can_be_tested_and_built(built):
         assert name in names
 
 
+@pytest.mark.slow
 def test_the_installed_wheel_runs_the_readme_outside_the_checkout(installed):
     readme = (ROOT / "README.md").read_text()
     ((code, expected),) = re.findall(
@@ -95,6 +96,7 @@ def test_the_installed_wheel_runs_the_readme_outside_the_checkout(installed):
     assert (installed / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_installed_wheel_trains_and_reports_outside_the_checkout(installed):
     program = installed / "env" / "bin" / "count01-lens"
     more = outside(installed)

@@ -323,7 +323,8 @@ def test_numpy_numbers_are_welcome(tmp_path):
         eos_weight=np.float64(1),
     )
     result = train(config, seeds=np.arange(2), splits=SPLITS, directory=tmp_path / "run")
-    assert [path.name for path in result.save_models(tmp_path / "models")] == ["seed-0", "seed-1"]
+    names = [path.name for path in result.save_models(tmp_path / "models")]
+    assert names == ["seed-0.safetensors", "seed-1.safetensors"]
     assert type(config.model.n_heads) is int
 
 
