@@ -38,7 +38,7 @@ class Multiplicities:
         n0, n1, n2 = counts.unbind(-1)
         one, zero = torch.ones_like(n0), torch.zeros_like(n0)
         before = torch.stack([one, n0, n1, n2, one, zero, zero], dim=-1).unsqueeze(-2)
-        if place is AT_EQUALS:
+        if place == AT_EQUALS:
             return cls(before.to(dtype), place.rows)
         is_four = labels_of(counts)
         asked = torch.stack([is_four, ~is_four], dim=-1).unsqueeze(-1)

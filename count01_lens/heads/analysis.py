@@ -59,7 +59,8 @@ class HeadAnalysis:
         notes: what does not apply to this model, and why.
         data: what the metrics were computed from.
         fits: the probe of every head; None in a loaded analysis whose probe was the user's own.
-        worst_gradient: the largest relative gradient at the end of any probe's fit.
+        worst_gradient: the largest relative gradient at the end of any probe's fit; NaN where
+            nobody knows, as of probes of scikit-learn.
         known_groups: all groups, where they were computed: see `with_groups`.
         model: what was analysed, for figures and reports; a loaded analysis has None.
         task: likewise what it was asked.
@@ -338,7 +339,7 @@ def _pairs(singles: Groups, heads: pd.DataFrame) -> tuple[dict[str, Array], floa
     names = [metric.name for metric in metrics_of(data)]
     matrices = {name: np.diag(heads[name].to_numpy()) for name in names}
     if len(first) == 0:
-        return matrices, 0.0
+        return matrices, float("nan")
     masks = np.zeros((len(first), n), dtype=bool)
     masks[np.arange(len(first)), first] = masks[np.arange(len(first)), second] = True
     start, fits = None, singles.fits

@@ -25,7 +25,8 @@ class AllGroups:
     Attributes:
         table: a row per group: mask, size, and a column per metric.
         empty: the metrics of no heads.
-        worst_gradient: the largest relative gradient at the end of any probe's fit.
+        worst_gradient: the largest relative gradient at the end of any probe's fit; NaN where
+            nobody knows.
     """
 
     table: pd.DataFrame
@@ -70,7 +71,7 @@ def fit_all(
     """
     n = len(masks) + 1
     starts: Array | None = None
-    objectives, scores, worst = np.full(n, np.inf), np.zeros(n), 0.0
+    objectives, scores, worst = np.full(n, np.inf), np.zeros(n), float("nan")
     sizes = masks.sum(axis=1)
     portions = [
         portion
@@ -86,7 +87,7 @@ def fit_all(
         groups = Groups(data, rows, start=None if starts is None else starts[best])
         scores[numbers] = groups.probe_accuracy
         fits = groups.fits
-        worst = max(worst, fits.worst_gradient)
+        worst = float(np.fmax(worst, fits.worst_gradient))
         if isinstance(fits, ManyFits | OneVsRestFits):
             if starts is None:
                 starts = np.zeros((n, *fits.starts.shape[1:]))

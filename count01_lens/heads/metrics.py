@@ -24,9 +24,6 @@ _TOGETHER = 256  # groups at a time: their logits fit into the memory of any lap
 SUCCESSFUL, FAILED = 0.98, 0.60
 CATEGORIES = ("successful", "mixed", "failed")
 
-# The s-acc from which a head counts as successful, and up to which as failed (close to guessing).
-SUCCESSFUL, FAILED = 0.98, 0.60
-
 
 def category_of(s_acc: Float[Array, " head"]) -> Array:
     """Call heads successful, mixed or failed."""

@@ -41,7 +41,7 @@ class CountPrompts:
     @property
     def answers(self) -> Int[Tensor, " prompt"]:
         """'4' or '5' after '=', '[EOS]' after the answer."""
-        if self.place is AT_ANSWER:
+        if self.place == AT_ANSWER:
             return torch.full((len(self),), Token.EOS)
         return torch.where(labels_of(self.counts), Token.FOUR, Token.FIVE)
 

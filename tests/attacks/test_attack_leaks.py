@@ -11,6 +11,7 @@ import torch
 import count01_lens as cl
 from count01_lens.views.figures import as_bytes
 from count01_lens.views.patch_views import outputs_picture
+from count01_lens.views.patching import PatchSession
 from count01_lens.views.plots import draw_all
 from tests.attacks import attack_and_keep, leaks
 from tests.attacks.leaks import (
@@ -146,7 +147,7 @@ def test_the_state_that_is_compared_notices_changes():
 def test_figures_leave_nothing_with_pyplot():
     model = cl.cooperative_model()
     analysis = cl.analyze_heads(model, TINY)
-    session = cl.PatchSession(model, TINY, analysis)
+    session = PatchSession(model, TINY, analysis)
     assert plt.get_fignums() == []
     drawn = []
     for kind in ("png", "svg"):
@@ -192,7 +193,7 @@ def _all_hooks(model):
 
 def test_ctrl_c_while_hooks_are_put_in_place():
     """At every line: before a hook is there, right after, and between two of them."""
-    functions = ("patch_attention", "_attached", "_tokens_noticed", "hooks_attached", "torch_hooks")
+    functions = ("patch_attention", "applied", "noticing", "hooks_attached", "torch_hooks")
     model = models()[0]
     for choice in range(40):
         chosen = leaks.valid(np.random.default_rng(choice), model)
@@ -208,7 +209,7 @@ def test_ctrl_c_while_hooks_are_put_in_place():
 
 
 def test_the_patcher_refuses_what_is_neither_original_nor_patched():
-    session = cl.PatchSession(models()[0], TINY)
+    session = PatchSession(models()[0], TINY)
     with pytest.raises(ValueError, match="patched: expected True or False, got 'maybe'"):
         session.update(patched="maybe", sentence="11=", w01=3.0)
     assert session.chosen == type(session.chosen)()

@@ -16,7 +16,8 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from count01_lens.common import bundle
 from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
-from count01_lens.counts.compact import compact_logits, count_form_applies
+from count01_lens.counts.applies import why_not_counts
+from count01_lens.counts.compact import compact_logits
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import (
     _INERT,
@@ -75,7 +76,7 @@ def test_a_model_comes_back_as_it_was(tmp_path, model):
     assert torch.equal(again("0110="), model("0110="))
     flags = {name: parameter.requires_grad for name, parameter in again.named_parameters()}
     assert flags == {name: p.requires_grad for name, p in model.named_parameters()}
-    assert count_form_applies(again) is None
+    assert why_not_counts(again) is None
 
 
 def test_a_users_own_model_can_be_saved(tmp_path):

@@ -7,13 +7,15 @@ import pytest
 import torch
 from transformer_lens import ActivationCache, HookedTransformer, HookedTransformerConfig
 
-from count01_lens.counts.closed_form import CountForm, multiplicities
+from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.compact import compact_hooks, compact_tokens
+from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.models.build import build_model, hooked_transformer
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.parameters import initial_raw
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.tasks.language import Token
+from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 
 CONFIGS = [
     ModelConfig(),
@@ -71,15 +73,15 @@ def test_the_export_computes_what_the_paper_writes(config):
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=ids)
-def test_transformer_lens_attribution_agrees_with_our_shares(config):
+def test_transformer_lens_attribution_agrees_with_ours(config):
     model = build_model(config, seed=2, dtype=torch.float64)
     counts = make_splits().test.counts[:7]
     with model.hooks(fwd_hooks=compact_hooks(counts)):
         _, cache = model.run_with_cache(compact_tokens(counts))
     assert isinstance(cache, ActivationCache)
     form = CountForm.from_models([model])
-    for at, position in (("=", 4), ("answer", 5)):
-        ours = form.head_logits(multiplicities(counts, at, torch.float64), at)[0]
+    for place, position in ((AT_EQUALS, 4), (AT_ANSWER, 5)):
+        ours = form.head_logits(Multiplicities.of(counts, place, torch.float64))[0]
         stacked = cache.stack_head_results(layer=1, pos_slice=position)
         directly = torch.einsum("hsr,rt->sht", stacked, model.W_U)
         torch.testing.assert_close(ours, directly)

@@ -8,11 +8,12 @@ import torch
 from torch.func import functional_call
 
 import count01_lens.training.trainer as trainer_module
-from count01_lens.counts.compact import POSITION, compact_hooks, compact_logits, compact_tokens
+from count01_lens.counts.compact import compact_hooks, compact_logits, compact_tokens
 from count01_lens.models.build import empty_hooked_transformer
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.tasks.dataset import make_splits
+from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 from count01_lens.training.recipe import TrainConfig
 from count01_lens.training.run_directory import MemoryStore
 from count01_lens.training.stack import AdamW, count_form_of, from_rows, to_rows
@@ -42,8 +43,8 @@ def by_plain_pytorch(config, seed):
                     model, transformer_lens_parameters(raw, config.model), (compact_tokens(counts),)
                 )
             loss = next_token_loss(
-                logits[:, POSITION["="]],
-                logits[:, POSITION["answer"]],
+                logits[:, AT_EQUALS.column],
+                logits[:, AT_ANSWER.column],
                 SPLITS.train.labels[batch],
                 config.eos_weight,
             )
@@ -180,7 +181,7 @@ def test_the_mean_loss_of_an_epoch_is_reported():
     history = train(config, seeds=[0], splits=SPLITS).history
     rows = to_rows([initial_raw(SMALL, 0, torch.float64)])
     split = trainer_module.Sentences.of(SPLITS.train, torch.float64)
-    logits = count_form_of(rows, SMALL).logits(split.multiplicity, "both").chunk(2, dim=1)
+    logits = count_form_of(rows, SMALL).logits(split.asked).chunk(2, dim=1)
     expected = next_token_loss(logits[0][0], logits[1][0], SPLITS.train.labels)
     assert history["loss"].iloc[1] == pytest.approx(float(expected), rel=1e-6)
 
@@ -203,11 +204,11 @@ def test_dropout_that_drops_nothing_is_no_dropout():
     )
     trainer = Trainer([config], [0], SPLITS, [], MemoryStore())
     rows = trainer.initial_state().rows
-    n = trainer.train_split.multiplicity.unsqueeze(0)
-    keep = torch.ones(1, n.shape[1], config.model.d_model, dtype=torch.float64)
-    plain = count_form_of(rows, config.model).logits(n, "both")
-    torch.testing.assert_close(trainer._logits_with_dropout(rows, n, keep), plain)
-    assert not torch.allclose(trainer._logits_with_dropout(rows, n, keep * 0), plain)
+    sentences = trainer.train_split.asked.batch(torch.arange(300).unsqueeze(0))
+    keep = torch.ones(1, 300, config.model.d_model, dtype=torch.float64)
+    plain = count_form_of(rows, config.model).logits(sentences)
+    torch.testing.assert_close(trainer._logits_with_dropout(rows, sentences, keep), plain)
+    assert not torch.allclose(trainer._logits_with_dropout(rows, sentences, keep * 0), plain)
 
 
 def test_dropout_masks_keep_the_expected_value_and_the_right_share():
