@@ -11,6 +11,7 @@ that any solver has reached, relative to it; s is processor time. The whole take
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -55,7 +56,7 @@ def compare(
         for solver, probe in _solvers(C, weight, max_iter, reading):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                seconds = _seconds(lambda probe=probe, X=X, y=y: probe.fit(X, y))
+                seconds = _seconds(partial(probe.fit, X, y))
             found.append((solver, objective(probe, X, y, weight, penalise_bias), seconds))
         best = min(value for _, value, _ in found)
         rows += [
