@@ -243,11 +243,10 @@ class PatchSession:
         for form in (self._sub_form(), self._patched_form()):
             together = form.attention(n, "=")[0, 0, :, 0].double().numpy()
             per_type.append(together / np.maximum(n[0, 0].double().numpy(), 1))
-        before, after = (weights[:, tokens] for weights in per_type)
-        return before, after
+        return per_type[0][:, tokens], per_type[1][:, tokens]
 
     def answers(self) -> "dict[str, SentenceAnswer]":
-        """What the model says to the sentence, "original" and "patched"."""
+        """The model's answer to the sentence, "original" and "patched"."""
         n = multiplicities(torch.tensor([self.sentence.counts]), "=", self.form.scores.dtype)
         whole = PatchedForm.of(self.form, RowPatch.from_ratios(self.model, self.ratios))
         forms = {"original": self.form, "patched": whole}
