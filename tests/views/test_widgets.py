@@ -19,7 +19,7 @@ def patcher():
 
 def test_it_starts_with_the_paper_s_patch(patcher):
     assert patcher.code == 'cl.patch_attention(model, w01=1.0, w02=float("inf"))'
-    assert patcher.code.replace('"', "&quot;") in patcher._code.value
+    assert patcher.code.replace('"', "&#34;") in patcher._code.value
 
 
 def test_sliders_go_from_zero_to_infinity(patcher):
