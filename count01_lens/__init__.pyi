@@ -58,7 +58,7 @@ from .training.trainer import TrainingDivergedError as TrainingDivergedError
 from .training.training_run import train as train
 from .views.attention_view import compare_attention as compare_attention
 from .views.attention_view import show_attention as show_attention
-from .views.share_view import show_shares as show_shares
+from .views.attribution_view import show_attribution as show_attribution
 from .views.widgets import AttentionPatcher as AttentionPatcher
 
 __version__: str

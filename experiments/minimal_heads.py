@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 import count01_lens as cl
+from count01_lens.common.text import plural
 from count01_lens.heads.head_data import collect
 from count01_lens.heads.metrics import SUCCESSFUL, Groups
 from count01_lens.heads.runners import CountRunner
@@ -160,7 +161,7 @@ def _figure(table: pd.DataFrame) -> Shown:
         axes.plot(x + offset, table[f"paper_{kind}"], "_", color="black", ms=16, mew=2)
     axes.plot([], [], "_", color="black", ms=12, mew=2, label="the paper's")
     labels = [
-        f"d={d_embed}\n{n_heads} head{'s' * (n_heads > 1)}"
+        f"d={d_embed}\n{plural(n_heads, 'head')}"
         for d_embed, n_heads in zip(table["d_embed"], table["heads_each"], strict=True)
     ]
     axes.set_xticks(x, labels)

@@ -28,6 +28,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from count01_lens.common.storage import AlreadyInUseError, json_bytes, write_atomically
+from count01_lens.common.text import short
 from count01_lens.common.versions import library_versions
 from count01_lens.jobs.cluster import ClusterError, workplace
 from count01_lens.jobs.results import ResultStore
@@ -169,7 +170,7 @@ def summary(out: Path) -> str:
     judged = json.loads((out / "claims.json").read_text())
     lines = []
     for claim in judged:
-        value = "-" if claim["value"] is None else f"{claim['value']:.4g}"
+        value = "-" if claim["value"] is None else short(claim["value"])
         lines.append(f"{claim['verdict']:<15} {claim['id']:<28} {value:>9}  {claim['statement']}")
     return "\n".join(lines)
 

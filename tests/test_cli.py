@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from count01_lens.cli import app
-from count01_lens.common.numbers import parse_numbers
+from count01_lens.common.parsing import parse_numbers
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint, save_checkpoint
 from count01_lens.models.config import ModelConfig

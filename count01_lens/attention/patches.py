@@ -18,6 +18,7 @@ from torch import Tensor
 from count01_lens.attention.interventions import HookList, Intervention
 from count01_lens.attention.rows import PatchedForm, RowPatch, patchable_heads, pattern_hooks
 from count01_lens.attention.seen_tokens import SeenTokens
+from count01_lens.common.text import as_code
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.closed_form import CountForm
@@ -121,12 +122,7 @@ class Ratios(RowIntervention):
         given["heads"] = None if self.heads is None else list(self.heads)
         given["others"] = None if self.others == "zero" else self.others
         given["at"] = None if self.at == "=" else self.at
-        infinite = 'float("inf")'
-        written = [
-            f"{name}={infinite if value == math.inf else repr(value)}"
-            for name, value in given.items()
-            if value is not None
-        ]
+        written = [f"{name}={as_code(value)}" for name, value in given.items() if value is not None]
         return f"patch_attention({', '.join(['model', *written])})"
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from count01_lens.attention.patches import Ratios, check_ratio
 from count01_lens.common.progress import track
+from count01_lens.common.text import short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.readout import attention_ratios
@@ -74,7 +75,7 @@ class RatioSweep:
         return pd.DataFrame(columns)
 
     def __repr__(self) -> str:
-        text = self.table.to_string(index=False, float_format=lambda number: f"{number:.4g}")
+        text = self.table.to_string(index=False, float_format=short)
         return f"{self.s_acc.shape[1]} heads over {len(self.values)} values of {self.ratio}\n{text}"
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from count01_lens.cli.files import Checkpoint
-from count01_lens.common.numbers import parse_numbers, parse_ratio
+from count01_lens.common.parsing import parse_numbers, parse_ratio
 
 
 def view(
@@ -31,18 +31,21 @@ def view(
 
     With --w01 or --w02 also the attention before and after the patch. The file needs no internet.
     """
-    from count01_lens.common.storage import check_file_to_write, write_atomically
     from count01_lens.models.checkpoints import load_checkpoint
     from count01_lens.views.attention_view import compare_attention, page_of, show_attention
-    from count01_lens.views.share_view import show_shares
+    from count01_lens.views.attribution_view import show_attribution
+    from count01_lens.views.document import write_page
 
-    check_file_to_write(out)
     ratios = {name: parse_ratio(text, name) for name, text in (("w01", w01), ("w02", w02))}
     chosen = None if heads is None else parse_numbers(heads, "heads")
-    model = load_checkpoint(checkpoint)
-    views = [show_attention(model, sentence, heads=chosen)]
-    if w01 is not None or w02 is not None:
-        views.append(compare_attention(model, sentence, **ratios, heads=chosen, others=others))
-    views.append(show_shares(model, sentence, heads=chosen))
-    write_atomically(out, page_of(views[0].title, views).encode())
+
+    def make() -> str:
+        model = load_checkpoint(checkpoint)
+        views = [show_attention(model, sentence, heads=chosen)]
+        if w01 is not None or w02 is not None:
+            views.append(compare_attention(model, sentence, **ratios, heads=chosen, others=others))
+        views.append(show_attribution(model, sentence, heads=chosen))
+        return page_of(views[0].title, views)
+
+    write_page(out, make)
     typer.echo(f"written to {out}: open it in a browser")

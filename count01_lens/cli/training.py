@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from count01_lens.common.numbers import parse_axis, parse_numbers
+from count01_lens.common.parsing import parse_axis, parse_numbers
 from count01_lens.models.config import ModelConfig
 from count01_lens.training.recipe import TrainConfig
 

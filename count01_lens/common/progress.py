@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from count01_lens.common.text import plural
+
 Item = TypeVar("Item")
 
 
@@ -22,7 +24,7 @@ class Progress:
 
     def __init__(self, total: int, done: int, n_models: int, show: bool | None):
         self.total, self.done = total, done
-        self.models = "1 model" if n_models == 1 else f"{n_models} models"
+        self.models = plural(n_models, "model")
         interactive = sys.stderr.isatty() or in_notebook()
         self.show_bar = interactive and show is not False
         self.show_lines = not interactive and show is True

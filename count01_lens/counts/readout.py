@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
+from count01_lens.common.text import sum_of_terms
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.models.hooks import check_heads
@@ -95,12 +96,7 @@ class CountReadout:
         """Write the inequality for a person, '1's first: `n1 − 1.003·n0 + 0.002·n2 − 0.41 > 0`."""
         alpha, beta0, beta1, beta2 = self.coefficients
         terms = [(beta1, "n1"), (beta0, "n0"), (beta2, "n2"), (alpha, "")]
-        written = [_term(value, name) for value, name in terms if abs(value) >= 5e-4]
-        if not written:
-            return "0 > 0"
-        first, *rest = written
-        lead = first[2:] if first.startswith("+ ") else "−" + first[2:]
-        return " ".join([lead, *rest, "> 0"])
+        return f"{sum_of_terms(terms)} > 0"
 
 
 def readout(
@@ -131,12 +127,3 @@ def head_weights(form: CountForm) -> Float[Array, " head"]:
     """hw: length of w_5 − w_4 of each head, together 1; how strongly the output layer reads it."""
     lengths = four_margin(form.logit_weights[0]).norm(dim=-1).double().numpy()
     return np.asarray(lengths / lengths.sum()) if lengths.sum() > 0 else lengths
-
-
-def _term(value: float, name: str) -> str:
-    sign = "+ " if value > 0 else "− "
-    size = abs(value)
-    number = f"{size:.3f}".rstrip("0").rstrip(".") if size < 100 else f"{size:.3g}"
-    if not name:
-        return sign + number
-    return sign + (name if number == "1" else f"{number}·{name}")

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from count01_lens.common.progress import track
+from count01_lens.common.text import percent_in_column
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_dtype, check_int
@@ -105,14 +106,14 @@ class Verification:
         return values
 
     def __repr__(self) -> str:
-        ends = f"{_percent(self.eos_accuracy)}  ({self.n_eos_errors:,} not ended)"
+        ends = f"{percent_in_column(self.eos_accuracy)}  ({self.n_eos_errors:,} not ended)"
         lines = [
             f"all {self.n_sentences:,} sentences with 0 to {self.up_to} of each token "
             f"({self.dtype})",
-            f"  answer        {_percent(self.accuracy)}  ({self.n_errors:,} wrong)",
-            f"    ties        {_percent(self.tie_accuracy)}  "
+            f"  answer        {percent_in_column(self.accuracy)}  ({self.n_errors:,} wrong)",
+            f"    ties        {percent_in_column(self.tie_accuracy)}  "
             f"({self.n_tie_errors:,} wrong of {self.n_ties:,})",
-            f"    others      {_percent(self.non_tie_accuracy)}  "
+            f"    others      {percent_in_column(self.non_tie_accuracy)}  "
             f"({self.n_errors - self.n_tie_errors:,} wrong of "
             f"{self.n_sentences - self.n_ties:,})",
             f"  [EOS]         {ends}",
@@ -311,12 +312,6 @@ def _last_size_before(
     counts: Int[Tensor, "sample 3"], wrong: Bool[Tensor, " sample"], up_to: int
 ) -> int:
     return int(counts[wrong].max(dim=1).values.min()) - 1 if bool(wrong.any()) else up_to
-
-
-def _percent(share: float) -> str:
-    """Write a share so that only an exact 1 reads 100 %."""
-    text = f"{100 * share:.4f} %"
-    return "99.9999 %+" if text == "100.0000 %" and share < 1 else f"{text:>10}"
 
 
 def _frontier_text(frontier: int, up_to: int) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from markupsafe import Markup, escape
 
+from count01_lens.common.text import plural, short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.heads.count_columns import count_columns
@@ -158,8 +158,8 @@ class HeadAnalysis:
         """The result in words: how heads do alone and, where all groups are known, together."""
         counts = self.heads["category"].value_counts()
         kinds = ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in CATEGORIES)
-        heads = "1 head" if len(self.heads) == 1 else f"{len(self.heads)} heads"
-        text = f"{heads}: {kinds} (s-acc ≥ {SUCCESSFUL}, between, ≤ {FAILED:.2f})."
+        bounds = f"s-acc ≥ {SUCCESSFUL}, between, ≤ {FAILED:.2f}"
+        text = f"{plural(len(self.heads), 'head')}: {kinds} ({bounds})."
         if len(self.heads) == 1:
             return text + " There is no other to compete or cooperate with."
         if self.known_groups is None:
@@ -170,14 +170,14 @@ class HeadAnalysis:
         shown = self.table.drop(columns=["learned_readout"], errors="ignore")
         accuracy = ", ".join(f"{name} {value:.4f}" for name, value in self.accuracy.items())
         lines = [self.answer, f"whole model on the test split: {accuracy}"]
-        lines += [shown.to_string(index=False, float_format=lambda value: f"{value:.4g}")]
+        lines += [shown.to_string(index=False, float_format=short)]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        table = self.table.to_html(index=False, float_format=lambda value: f"{value:.4g}")
-        notes = Markup("").join(Markup("<p><i>{}</i></p>").format(note) for note in self.notes)
-        return f"<p><b>{escape(self.answer)}</b></p>{table}{notes}"
+        from count01_lens.views.report import analysis_html
+
+        return analysis_html(self)
 
     def report(self, path: str | Path, *, checkpoint: str | Path | None = None) -> Path:
         """Write everything that is known as one HTML file, which opens from disk.

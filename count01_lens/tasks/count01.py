@@ -87,7 +87,6 @@ class Count01(Task):
         asked = (("answer", AT_EQUALS, ANSWERS), ("end", AT_ANSWER, ENDS))
         self.questions = {
             name: Question(
-                name,
                 CountPrompts(self.splits.train, place),
                 CountPrompts(self.splits.test, place),
                 choices,

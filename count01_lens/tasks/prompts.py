@@ -14,11 +14,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from count01_lens.common.types import Array
-from count01_lens.common.validation import check_number, check_seed
+from count01_lens.common.validation import check_number, check_seed, is_int
 
 
 class Asked(Protocol):
-    """Prompts in any form: how many, what is right, where they are asked, written out as tokens."""
+    """Prompts in any form."""
 
     @property
     def answers(self) -> Int[Tensor, " prompt"]:
@@ -64,37 +64,35 @@ class Prompts:
     subsets: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rows = [_ids(f"tokens[{i}]", row) for i, row in enumerate(_several("tokens", self.tokens))]
+        if isinstance(self.tokens, str) or not isinstance(self.tokens, Sequence | Tensor | Array):
+            raise TypeError(
+                f"tokens: expected a matrix or a list of sequences, got {self.tokens!r:.80}"
+            )
+        rows = [_ids(f"tokens[{i}]", row) for i, row in enumerate(self.tokens)]
         if not rows or any(len(row) == 0 for row in rows):
             raise ValueError("tokens: expected at least one prompt, each of at least one token")
+        given = [self.position] * len(rows) if is_int(self.position) else self.position
+        places = _ids("position", given, at_least=None).tolist()
         answers = _ids("answers", self.answers)
-        given = self.position
-        every = isinstance(given, int | np.integer) and not isinstance(given, bool)
-        places = (
-            [int(given)] * len(rows) if every else _ids("position", given, at_least=None).tolist()
-        )
         subsets = {str(name): np.asarray(mask) for name, mask in self.subsets.items()}
-        for name, length in (
-            ("answers", len(answers)),
-            ("position", len(places)),
-            *((f"subsets[{name!r}]", len(mask)) for name, mask in subsets.items()),
-        ):
-            if length != len(rows):
-                raise ValueError(
-                    f"{name}: expected one for each of {len(rows)} prompts, got {length}"
-                )
         for name, mask in subsets.items():
             if mask.dtype != bool or mask.ndim != 1:
                 raise TypeError(f"subsets[{name!r}]: expected a mask of booleans, got {mask.dtype}")
+        named = {f"subsets[{name!r}]": mask for name, mask in subsets.items()}
+        for name, values in {"answers": answers, "position": places, **named}.items():
+            if len(values) != len(rows):
+                raise ValueError(
+                    f"{name}: expected one for each of {len(rows)} prompts, got {len(values)}"
+                )
         for i, (row, place) in enumerate(zip(rows, places, strict=True)):
             if not -len(row) <= place < len(row):
                 raise ValueError(
                     f"position: expected one of the {len(row)} tokens of prompt {i}, got {place}"
                 )
         at = [place % len(row) for row, place in zip(rows, places, strict=True)]
-        for name, value in (("tokens", rows), ("answers", answers), ("position", at)):
+        checked = {"tokens": rows, "answers": answers, "position": at, "subsets": subsets}
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "subsets", subsets)
 
     @property
     def positions(self) -> list[int]:
@@ -131,14 +129,12 @@ class Question:
     """Something a model is asked.
 
     Attributes:
-        name: "answer" for what a task is about, and others beside it, such as "end".
         train: what probes are fitted to.
         test: what everything is measured on.
         choices: the tokens among which the model chooses, by the highest logit; of equal ones the
             later of these.
     """
 
-    name: str
     train: Asked
     test: Asked
     choices: tuple[int, ...]
@@ -157,11 +153,16 @@ class Task:
         test: prompts that everything is measured on.
         choices: the tokens among which the model chooses; by default the answers that occur.
 
+    Attributes:
+        questions: by name; "answer" is what the task is about.
+
     Example:
         >>> prompts = cl.Prompts([[0, 1, 4], [0, 2, 4], [0, 1, 2, 4]], answers=[6, 5, 6])
         >>> cl.Task(train=prompts, test=prompts).questions["answer"].choices
         (5, 6)
     """
+
+    questions: dict[str, Question]
 
     def __init__(self, train: Prompts, test: Prompts, choices: Iterable[int] | None = None):
         for name, prompts in (("train", train), ("test", test)):
@@ -175,9 +176,7 @@ class Task:
                 f"choices: expected at least two different tokens, all answers ({occurring}) among "
                 f"them, got {chosen}"
             )
-        self.questions: dict[str, Question] = {
-            "answer": Question("answer", train, test, tuple(chosen))
-        }
+        self.questions = {"answer": Question(train, test, tuple(chosen))}
 
     @classmethod
     def split(
@@ -191,8 +190,7 @@ class Task:
         """Draw a share of the prompts, without looking at their answers, as test prompts."""
         if not isinstance(prompts, Prompts):
             raise TypeError(f"prompts: expected Prompts, got {type(prompts).__name__}")
-        share = check_number("test", test, above=0)
-        n_test = round(share * len(prompts))
+        n_test = round(check_number("test", test, above=0) * len(prompts))
         if not 0 < n_test < len(prompts):
             raise ValueError(
                 f"test: expected a share that leaves prompts for both parts of {len(prompts)}, "
@@ -208,12 +206,6 @@ class Task:
             for name, question in self.questions.items()
         ]
         return f"{type(self).__name__}({'; '.join(parts)})"
-
-
-def _several(name: str, values: Any) -> Sequence[Any]:
-    if isinstance(values, str) or not isinstance(values, Sequence | Tensor | np.ndarray):
-        raise TypeError(f"{name}: expected a matrix or a list of sequences, got {values!r:.80}")
-    return list(values)
 
 
 def _ids(name: str, values: Any, at_least: int | None = 0) -> Int[Tensor, " _"]:

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from count01_lens.common.progress import Progress
+from count01_lens.common.text import listed
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_int, check_ints
 from count01_lens.counts.closed_form import CountForm
@@ -57,7 +58,7 @@ class TrainResult:
         lines = [
             f"{number} {'model' if number == 1 else 'models'} with {config.model.n_heads} heads"
             + (f" by {recipes} recipes" if recipes > 1 else "")
-            + f", {config.epochs} epochs; seeds {_shortened(list(dict.fromkeys(self.seeds)))}",
+            + f", {config.epochs} epochs; seeds {listed(list(dict.fromkeys(self.seeds)))}",
             f"accuracy after training: {', '.join(accuracies)}",
             f"stored in {self.directory}" if self.directory else "stored nowhere",
         ]
@@ -117,7 +118,7 @@ class TrainResult:
         if step not in self.snapshots:
             raise ValueError(
                 f"no snapshot {f'of epoch {epoch}' if epoch is not None else f'at step {step}'}: "
-                f"expected one of the steps {_shortened(sorted(self.snapshots))}"
+                f"expected one of the steps {listed(sorted(self.snapshots))}"
             )
         return self.snapshots[step]
 
@@ -227,8 +228,3 @@ def _history_frame(rows: Sequence[Mapping[str, list[float]]], seeds: Sequence[in
     history = pd.concat(frames, ignore_index=True)
     whole = {"epoch": "int64", "step": "int64"}
     return history.astype(whole).sort_values(["model", "step"], ignore_index=True)
-
-
-def _shortened(values: Sequence[int]) -> str:
-    texts = [str(value) for value in values]
-    return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "...", *texts[-3:]])

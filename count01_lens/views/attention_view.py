@@ -1,10 +1,9 @@
 """Where heads look in a sentence, as it is and under a patch.
 
 In sentences too long to be drawn token by token, all tokens of a type are drawn as one.
-`circuits_page` makes pages of the drawings; `share_view` shows what heads make of what they see.
+`circuits_page` makes pages of the drawings; `attribution_view` shows what heads add to the logits.
 """
 
-import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -16,14 +15,17 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from count01_lens.common.storage import write_atomically
+from count01_lens.attention.patches import patch_attention
+from count01_lens.common.text import number, plural, rounded, short, signed
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.build import check_model
 from count01_lens.models.hooks import HeadName, check_heads
-from count01_lens.tasks.language import COUNTED, TOKENS, At, Sentence, Token, parse
+from count01_lens.tasks.language import COUNTED, TOKENS, Sentence, Token, parse
+from count01_lens.tasks.places import At
 from count01_lens.views import circuits_page
-from count01_lens.views.circuits_page import Drawing, Section, rounded, signed
+from count01_lens.views.circuits_page import Drawing, Section
+from count01_lens.views.document import in_frame, write_page
 
 # A heat map of more tokens than this has cells too small to point at.
 LONGEST = 40
@@ -41,8 +43,8 @@ class AttentionView:
         attention: attention of these heads.
         sections: what is drawn.
         patched: attention under a patch, for `compare_attention`.
-        shares: for `show_shares`, at "=" the shares in the logit of '4' minus that of '5', and at
-            "answer" those in the logit of '[EOS]'.
+        attributions: for `show_attribution`, direct logit attribution by token and head: at "=" to
+            the logit of '4' minus that of '5', at "answer" to the logit of '[EOS]'.
     """
 
     title: str
@@ -51,7 +53,7 @@ class AttentionView:
     attention: Float[Tensor, "head query key"]
     sections: tuple[Section, ...]
     patched: Float[Tensor, "head query key"] | None = None
-    shares: Mapping[At, Float[Tensor, "token head"]] = field(default_factory=dict)
+    attributions: Mapping[At, Float[Tensor, "token head"]] = field(default_factory=dict)
 
     @property
     def page(self) -> str:
@@ -60,24 +62,16 @@ class AttentionView:
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file."""
-        path = Path(path)
-        write_atomically(path, self.page.encode())
-        return path
+        return write_page(Path(path), lambda: self.page)
 
     def _repr_html_(self) -> str:
-        """Show the page in JupyterLab, VS Code and Colab, in a frame: its styles stay inside."""
+        """Show the page in JupyterLab, VS Code and Colab."""
         page = circuits_page.page(self.title, self.sections, packed=True)
-        return (
-            f'<iframe data-count01 srcdoc="{html.escape(page)}" '
-            f'title="{html.escape(f"Attention on {self.title}")}" '
-            'style="width: 100%; height: 720px; border: 0"></iframe>'
-        )
+        return in_frame(page, f"Attention on {self.title}")
 
     def __repr__(self) -> str:
-        heads = f"{len(self.heads)} head{'s' * (len(self.heads) != 1)}"
-        return (
-            f"AttentionView({self.title!r}: {heads}, {len(self.tokens)} tokens); call .save(path)"
-        )
+        shown = f"{plural(len(self.heads), 'head')}, {len(self.tokens)} tokens"
+        return f"AttentionView({self.title!r}: {shown}); call .save(path)"
 
 
 @torch.no_grad()
@@ -101,13 +95,13 @@ def show_attention(
     asked = Asked.check(model, sentence, heads)
     seen = look(model, asked)
     top = asked.scale(seen.attention)
-    rows = "A row is a token that looks (destination), a column one that is looked at (source)."
+    rows = "A row is a query position (destination), a column a key position (source)."
     section = Section(
         "Attention",
         [
             f"{rows} {asked.note(seen.attention)}".rstrip(),
-            f"The colour is full at {top:.2g}, the largest weight in the row of '=' or below. "
-            f"The model {seen.answer}",
+            f"The colour is full at {short(top, 2)}, the largest weight in the row of '=' or "
+            f"below. The model {seen.answer}",
         ],
         [asked.heat_maps(seen.attention, top)],
     )
@@ -133,22 +127,20 @@ def compare_attention(
         w01: as in `patch_attention`, likewise the other arguments.
         heads: the heads that are patched and shown; all by default.
     """
-    from count01_lens.attention.interventions import patch_attention
-
     asked = Asked.check(model, sentence, heads)
     with patch_attention(model, w01=w01, w02=w02, heads=asked.heads, others=others):
         after = look(model, asked)
     before = look(model, asked)
     top = asked.scale(before.attention, after.attention)
-    ratios = [f"{n} = {w:g}" for n, w in (("w01", w01), ("w02", w02)) if w is not None]
-    written = ", ".join(ratios).replace("inf", "∞") or "each head's own ratios"
+    ratios = [f"{n} = {number(w, 6)}" for n, w in (("w01", w01), ("w02", w02)) if w is not None]
+    written = ", ".join(ratios) or "each head's own ratios"
     rest = "get nothing" if others == "zero" else "keep their weights"
     note = asked.note(before.attention, after.attention)
     section = Section(
         "Attention before and after the patch",
         [
             f"Patched in the row of '=': {written}; '[BOS]' and '=' {rest}. {note}".rstrip(),
-            f"The colour is full at {top:.2g} on both sides.",
+            f"The colour is full at {short(top, 2)} on both sides.",
         ],
         [
             asked.heat_maps(before.attention, top, f"Before: the model {before.answer}"),

@@ -63,16 +63,16 @@ def tiles_figure(
     axes.set_xlim(0, columns)
     axes.set_ylim(0, rows)
     points: dict[str, list[Array]] = {FOUR: [], FIVE: [], _TRAIN[True]: [], _TRAIN[False]: []}
-    separators = []
+    probes = []
     for number, tile in enumerate(tiles):
         corner = np.array([number % columns, rows - 1 - number // columns], dtype=float)
-        separators += _draw_tile(axes, tile, corner, points)
+        probes += _draw_tile(axes, tile, corner, points)
     for layer, (colour, clouds) in enumerate(points.items()):
         if clouds:
             x, y = np.concatenate(clouds).T
             order = 1 if colour in _TRAIN.values() else 2 + 0.1 * layer
             axes.plot(x, y, ".", color=colour, ms=2.2, mew=0, zorder=order, rasterized=True)
-    axes.add_collection(LineCollection(separators, colors=END, linewidths=1.4, zorder=4))
+    axes.add_collection(LineCollection(probes, colors=END, linewidths=1.4, zorder=4))
     return figure
 
 

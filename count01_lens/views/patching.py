@@ -70,7 +70,7 @@ class HeadState:
     """
 
     data: HeadData
-    fits: Fits
+    fits: Fits | None
     table: pd.DataFrame
 
 

@@ -4,6 +4,7 @@ Each function returns a matplotlib Figure and changes no global state of matplot
 safe for colour-blind readers, and every figure reads in print.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ def draw_all(model: HookedTransformer, analysis: HeadAnalysis) -> dict[str, Figu
     if analysis.known_groups is not None:
         figures["groups"] = plot_groups(analysis)
         figures["shapley"] = plot_shapley(analysis)
-        for metric in ("s_acc", "l_acc", "eos_l_acc"):
+        for metric in analysis.pairs:
             figures[f"interactions_{metric}"] = plot_interactions(analysis, metric)
     return figures
 
@@ -132,7 +133,7 @@ def plot_head_outputs(
     *,
     whole: bool = False,
 ) -> Figure:
-    """Head outputs on the test split, with value vectors and separator: figure 6 of the paper.
+    """Head outputs on the test split, with value vectors and linear probe: figure 6 of the paper.
 
     Heads of another size than 2 are shown along the two main directions of their outputs.
 
@@ -264,7 +265,7 @@ def plot_sweep(sweep: RatioSweep) -> Figure:
 def plot_tables(model: HookedTransformer, head: int) -> Figure:
     """QK and OV tables of a head over the eight tokens."""
     figure = NotebookFigure(figsize=(10.5, 4.4), layout="constrained")
-    titles = ("QK: attention scores", "OV: share of the logits from attending to a token")
+    titles = ("QK: attention scores", "OV: direct logit attribution of attending to a token")
     for position, (table, title) in enumerate(
         zip((qk_table(model, head), ov_table(model, head)), titles, strict=True)
     ):
@@ -286,13 +287,15 @@ def plot_tables(model: HookedTransformer, head: int) -> Figure:
 
 
 def plot_shapley(analysis: HeadAnalysis) -> Figure:
-    """Shapley value of every head, for the answer (s-acc, l-acc) and for '[EOS]'."""
+    """Shapley value of every head, by each metric."""
     figure, axes = _figure(8.0, 4.0)
     heads = np.arange(len(analysis.table))
-    colours = {"s_acc": FOUR, "l_acc": FIVE, "eos_l_acc": END}
-    for offset, (metric, colour) in zip((-0.27, 0, 0.27), colours.items(), strict=True):
-        values = analysis.shapley(metric)
-        axes.bar(heads + offset, values, 0.25, color=colour, label=METRICS[metric].label)
+    width = 0.8 / len(analysis.pairs)
+    colours = itertools.cycle((FIVE, NEUTRAL, FOUR, END))
+    for number, (metric, colour) in enumerate(zip(analysis.pairs, colours, strict=False)):
+        offset = (number - (len(analysis.pairs) - 1) / 2) * width
+        label = METRICS[metric].label
+        axes.bar(heads + offset, analysis.shapley(metric), width, color=colour, label=label)
     axes.axhline(0, color="black", lw=0.8)
     axes.set(xlabel="head", ylabel="Shapley value", xticks=heads)
     axes.set_title("what each head is worth; below zero it works against the rest")

@@ -9,9 +9,12 @@ from typing import Any
 
 import ipywidgets as ipw
 
+from count01_lens.common.text import number
 from count01_lens.common.types import HookedTransformer
-from count01_lens.heads.analysis import CATEGORIES, HeadAnalysis
+from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.metrics import CATEGORIES
 from count01_lens.tasks.dataset import Splits
+from count01_lens.tasks.prompts import Task
 from count01_lens.views import patch_views
 from count01_lens.views.attention_view import AttentionView, compare_attention
 from count01_lens.views.patching import PatchSession
@@ -30,8 +33,8 @@ class AttentionPatcher(ipw.VBox):  # type: ignore[misc]
     """A panel to patch the attention at '=' of a model, and to see what that does.
 
     Args:
-        model: a model to which `count_form_applies`.
-        splits: the data set; the paper's by default.
+        model: one that can be run on counts; `why_not_counts` tells.
+        task: the data set; the paper's by default.
         analysis: of the same model and data set, if it is at hand: saves a second.
 
     Attributes:
@@ -42,10 +45,10 @@ class AttentionPatcher(ipw.VBox):  # type: ignore[misc]
     def __init__(
         self,
         model: HookedTransformer,
-        splits: Splits | None = None,
+        task: Task | Splits | None = None,
         analysis: HeadAnalysis | None = None,
     ):
-        self.session = PatchSession(model, splits, analysis)
+        self.session = PatchSession(model, task, analysis)
         self.session.update(w01=1.0, w02=math.inf)  # the paper's: '0' and '1' alike, '2' nothing
         self.message = ""
         self._make_controls()
@@ -164,7 +167,7 @@ class AttentionPatcher(ipw.VBox):  # type: ignore[misc]
 def _ratio_slider(name: str, value: float) -> Any:
     meaning = f"attention of one 0 over that of one {name[-1]}"
     return ipw.SelectionSlider(
-        options=[(_written(ratio), ratio) for ratio in RATIOS],
+        options=[(number(ratio, 3), ratio) for ratio in RATIOS],
         value=value,
         description=name,
         tooltip=meaning,
@@ -176,7 +179,3 @@ def _own_ratio(name: str) -> Any:
     return ipw.Checkbox(
         value=False, description=f"own {name}", indent=False, layout=ipw.Layout(width="7em")
     )
-
-
-def _written(ratio: float) -> str:
-    return "∞" if math.isinf(ratio) else f"{ratio:.3g}"

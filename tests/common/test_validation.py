@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from count01_lens.common.numbers import parse_axis, parse_ratio
+from count01_lens.common.parsing import parse_axis, parse_ratio
 from count01_lens.common.validation import check_int, check_number
 
 

@@ -111,7 +111,7 @@ def test_the_original_is_shown_when_asked_for(session):
     session.update(w01=7.0, patched=False)
     assert session.code == "# the original model: nothing is patched"
     shown = patch_views.heads_html(session)
-    assert "separator over counts, original" in shown
+    assert "linear probe over counts, original" in shown
     session.update(patched=True)
     assert session.code == "cl.patch_attention(model, w01=7.0)"
     session.reset()
