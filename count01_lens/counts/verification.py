@@ -146,7 +146,7 @@ def verify(
     """Run every sentence with 0 to `up_to` of each of '0', '1', '2'.
 
     Args:
-        model: one to which `count_form_applies`.
+        model: one that `why_not_counts` has nothing against.
         up_to: the size; time grows with its third power.
         dtype: precision of the computation.
         keep: how many counterexamples to keep, smallest first.

@@ -125,7 +125,7 @@ def right_answer(n0: int, n1: int) -> Answer:
     """Return '4' if there are more 1s than 0s, else '5'.
 
     Example:
-        >>> cl.right_answer(3, 5), cl.right_answer(4, 4)  # ties are '5'
+        >>> right_answer(3, 5), right_answer(4, 4)  # ties are '5'
         ('4', '5')
     """
     for name, count in (("n0", n0), ("n1", n1)):
