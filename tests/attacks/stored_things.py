@@ -19,6 +19,7 @@ from count01_lens.jobs.results import ResultError, ResultStore, encode
 from count01_lens.jobs.running import Job
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.run_directory import RunDirectoryError
+from count01_lens.training.training_run import TrainResult
 
 SPLITS = make_splits(
     0,
@@ -141,7 +142,7 @@ def make_run(place: Path, seed: int) -> None:
     train(place, seed)
 
 
-def train(place: Path, seed: int) -> cl.TrainResult:
+def train(place: Path, seed: int) -> TrainResult:
     """Train, or go on, or read what was trained."""
     return cl.train(TRAINING, seeds=[seed, seed + 5], splits=SPLITS, directory=place)
 

@@ -5,6 +5,7 @@ import math
 import pytest
 
 import count01_lens as cl
+from count01_lens.views.patching import PatchSession
 from count01_lens.views.widgets import RATIOS
 from tests.helpers import TINY, hooks_left
 
@@ -60,7 +61,7 @@ def test_numbers_shown_are_those_of_the_session(patcher):
         assert (
             f'"head-{row["head"]}-s_acc-patched">{row["s_acc_patched"]:.4f}' in patcher._heads.value
         )
-    expected = cl.PatchSession(MODEL, TINY, ANALYSIS)
+    expected = PatchSession(MODEL, TINY, ANALYSIS)
     expected.update(w01=4.0, w02=math.inf)
     assert table.equals(expected.table)
 
