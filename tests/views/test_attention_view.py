@@ -11,8 +11,9 @@ import torch
 from markupsafe import escape
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
+from count01_lens.attention.ablation import ablate_heads
 from count01_lens.attention.patches import patch_attention
-from count01_lens.heads.runners import ablate_heads, head_logits
+from count01_lens.heads.runners import head_logits
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
 from count01_lens.models.config import ModelConfig
