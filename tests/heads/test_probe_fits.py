@@ -317,7 +317,7 @@ class NoParameters(ClassifierMixin):
         NoParameters(),
         make_pipeline(StandardScaler()),
     ],
-    ids=lambda probe: repr(probe)[:30],
+    ids=lambda probe: getattr(probe, "__name__", type(probe).__name__),
 )
 def test_what_is_no_classifier_is_refused(probe):
     with pytest.raises(TypeError, match="probe: expected a classifier.*, got .*; give an object"):
