@@ -34,7 +34,7 @@ from count01_lens.heads.metrics import (
     measure_all,
     metrics_of,
 )
-from count01_lens.heads.probe_fits import Fits, ManyFits, check_probe
+from count01_lens.heads.probe_fits import Fits, check_probe
 from count01_lens.heads.runners import CountRunner, Runner, runner_for
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
@@ -343,9 +343,9 @@ def _pairs(singles: Groups, heads: pd.DataFrame) -> tuple[dict[str, Array], floa
     masks = np.zeros((len(first), n), dtype=bool)
     masks[np.arange(len(first)), first] = masks[np.arange(len(first)), second] = True
     start, fits = None, singles.fits
-    if isinstance(fits, ManyFits):
+    if fits.starts is not None and fits.objectives is not None:
         better = np.where(fits.objectives[first] <= fits.objectives[second], first, second)
-        start = fits.weights[better]
+        start = fits.starts[better]
     pairs = Groups(data, masks, start=start)
     for name, values in measure_all(pairs).items():
         matrices[name][first, second] = matrices[name][second, first] = values

@@ -33,7 +33,7 @@ _DATA = {
 }
 _ASKED = {"heads": "f {0} head {0}_choice", "rest": "f {0} {0}_choice", "answers": "i {0}"}
 _FITS = {
-    "weights": "f head feature",
+    "starts": "f head row feature",
     "objectives": "f head",
     "gradient_norms": "f head",
     "n_iter": "i head",
@@ -121,7 +121,7 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
         raise ValueError(f"expected accuracies of questions, got {shortened(text['accuracy'])}")
     sizes["feature"] = data.n_heads * data.d_head + 1
     fits = None
-    if "fits.weights" in arrays:
+    if "fits.starts" in arrays:
         found = _read("fits", _FITS, arrays, sizes | {"class": 2})
         fits = ManyFits(**{each.name: found[each.name] for each in fields(ManyFits)})
     worst = float(arrays["worst_gradient"])

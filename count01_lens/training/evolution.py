@@ -87,7 +87,7 @@ def split_stack(form: CountForm) -> list[CountForm]:
 
 
 def _measured(
-    form: CountForm, task: Task, start: Float[Array, "head feature_and_bias"] | None
+    form: CountForm, task: Task, start: Float[Array, "head row feature_and_bias"] | None
 ) -> tuple[pd.DataFrame, Array | None]:
     """Measure heads; probes start from those of the epoch before, which are close."""
     data = collect(CountRunner(form), task)
