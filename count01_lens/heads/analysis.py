@@ -122,14 +122,8 @@ class HeadAnalysis:
 
     def sampled_shapley(self, metric: str, *, n_permutations: int = 100, seed: int = 0) -> Estimate:
         """Estimate Shapley values, with standard errors, for any number of heads."""
-        chosen = self._metric(metric)
-        return sampled_shapley(
-            self._value(chosen),
-            self.data.n_heads,
-            empty=chosen.of_no_heads(self.data),
-            n_permutations=n_permutations,
-            seed=seed,
-        )
+        value = self._value(self._metric(metric))
+        return sampled_shapley(value, self.data.n_heads, n_permutations=n_permutations, seed=seed)
 
     def sampled_interactions(self, metric: str, *, n_samples: int = 50, seed: int = 0) -> Estimate:
         """Estimate interactions of all pairs, with standard errors, for any number of heads."""
@@ -144,14 +138,9 @@ class HeadAnalysis:
                 "verdict: expected at least two heads, got one: there is no other to compete or "
                 "cooperate with"
             )
-        tasks = {"answer": "s_acc", "end": "eos_l_acc"}
-        return judge(
-            {
-                question: self.interactions(metric)
-                for question, metric in tasks.items()
-                if question in self.data.asked
-            }
-        )
+        judged = {"answer": "s_acc", "end": "eos_l_acc"}
+        asked = [question for question in judged if question in self.data.asked]
+        return judge({question: self.interactions(judged[question]) for question in asked})
 
     @property
     def answer(self) -> str:
