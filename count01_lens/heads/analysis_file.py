@@ -113,6 +113,9 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
         raise ValueError(f"expected a row for each of {data.n_heads} heads")
     numbers = {name: heads[name].to_numpy() for name in (*names, "layer", "head")}
     _sizes(numbers, dict.fromkeys(names, "f head") | {"layer": "i head", "head": "i head"}, sizes)
+    if counts is not None:
+        kinds = dict.fromkeys(("w01", "w02", "head_weight"), "f head")
+        _sizes({name: counts[name].to_numpy() for name in kinds}, kinds, sizes)
     if not set(heads["category"]) <= set(CATEGORIES):
         raise ValueError(f"expected categories of {CATEGORIES}")
     _sizes(arrays, {"accuracy": "f split", "worst_gradient": "f"}, {})

@@ -26,16 +26,16 @@ class Fits(ABC):
 
     Attributes:
         classes: the labels, sorted.
+        weights: w of each fit, zero outside its features; then b. None unless w·x + b decides
+            between two classes.
+        starts: what other fits may start from; None if nothing.
+        objectives: value reached; None where nobody knows.
     """
 
     classes: Shaped[Array, " class_"]
-    starts: Float[Array, "fit row feature_and_bias"] | None = None
-    objectives: Float[Array, " fit"] | None = None
-
-    @property
-    @abstractmethod
-    def weights(self) -> Float[Array, "fit feature_and_bias"] | None:
-        """W of each fit, zero outside its features; then b. None unless w·x + b decides."""
+    weights: Any
+    starts: Float[Array, "fit row feature_and_bias"] | None
+    objectives: Float[Array, " fit"] | None
 
     @property
     def worst_gradient(self) -> float:
@@ -105,6 +105,8 @@ class ClassifierFits(Fits):
     supports: Bool[Array, "fit feature"]
     weights: Float[Array, "fit feature_and_bias"] | None
     classes: Shaped[Array, " class_"]
+
+    starts = objectives = None
 
     def predict(self, X: Float[Array, "sample feature"]) -> Shaped[Array, "sample fit"]:
         """Return the label that every fit gives to every sample."""

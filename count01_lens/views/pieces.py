@@ -94,8 +94,8 @@ def _column_kind(cells: Iterable[Markup]) -> str | None:
 
 
 def _unbroken(name: str) -> Markup:
-    """Keep words such as l-acc on one line."""
-    return Markup(re.sub(r"\b\w-\w+", r'<span class="whole">\g<0></span>', str(escape(name))))
+    """Keep l-acc and s-acc on one line."""
+    return Markup(re.sub(r"\b[ls]-acc\b", r'<span class="whole">\g<0></span>', str(escape(name))))
 
 
 def facts(values: Mapping[str, Any], caption: str) -> Markup:

@@ -1,6 +1,7 @@
 """Stored things of every kind, and their files taken apart without the library that is attacked."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import math
@@ -83,9 +84,8 @@ def checkpoint_as_written(place: Path, found: dict[str, Any]) -> bool:
 def make_analysis(place: Path, seed: int) -> None:
     """Save an analysis with all groups."""
     place.mkdir()
-    analysis = cl.analyze_heads(cl.build_model(MODEL, seed=seed), SPLITS)
-    analysis.groups()
-    analysis.notes.append("a note")
+    analysis = cl.analyze_heads(cl.build_model(MODEL, seed=seed), SPLITS).with_groups()
+    analysis = dataclasses.replace(analysis, notes=("a note",))
     analysis.save(place / "analysis.safetensors")
 
 
@@ -94,8 +94,9 @@ def read_analysis(place: Path) -> dict[str, Any]:
     analysis = cl.HeadAnalysis.load(place / "analysis.safetensors")
     data = analysis.data
     arrays = {f"pairs.{name}": matrix for name, matrix in analysis.pairs.items()}
-    arrays |= {f"data.{name}": getattr(data, name) for name in ("shares", "bias", "test_outputs")}
-    arrays |= {f"data.{name}": getattr(data, name) for name in ("train_labels", "end_shares")}
+    arrays |= {f"data.{name}": getattr(data, name) for name in ("test_outputs", "train_answers")}
+    for name, asked in data.asked.items():
+        arrays |= {f"asked.{name}.{part}": getattr(asked, part) for part in ("heads", "rest")}
     arrays |= {f"groups.{name}": column.to_numpy() for name, column in analysis.groups().items()}
     shown = [repr(analysis), analysis._repr_html_(), analysis.pairs_table().to_csv()]
     return {**{name: bits(array) for name, array in arrays.items()}, "shown": shown}
@@ -104,7 +105,7 @@ def read_analysis(place: Path) -> dict[str, Any]:
 def analysis_as_written(place: Path, found: dict[str, Any]) -> bool:
     """Compare the arrays."""
     arrays = Safetensors.of((place / "analysis.safetensors").read_bytes()).arrays()
-    names = [name for name in found if name.startswith(("pairs.", "data."))]
+    names = [name for name in found if name.startswith(("pairs.", "data.", "asked."))]
     return all(found[name] == bits(arrays[name]) for name in names)
 
 

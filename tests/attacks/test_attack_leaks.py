@@ -151,7 +151,7 @@ def test_figures_leave_nothing_with_pyplot():
     assert plt.get_fignums() == []
     drawn = []
     for kind in ("png", "svg"):
-        figures = draw_all(model, analysis, with_groups=True)
+        figures = draw_all(model, analysis.with_groups())
         drawn += [weakref.ref(figure) for figure in figures.values()]
         for name in ("pairs_s_acc", "attention_ratios", "shapley"):
             assert len(as_bytes(figures[name], kind)) > 1000

@@ -81,7 +81,7 @@ def test_a_fit_starts_from_the_best_group_with_one_head_less(monkeypatch):
 
     def noted(X, y, supports, *, probe, start):
         fits = fit_probes(X, y, supports, probe=probe, start=start)
-        starts = np.zeros_like(fits.weights) if start is None else start
+        starts = np.zeros_like(fits.weights) if start is None else start[:, 0]
         for support, begun, weights, objective in zip(
             supports, starts, fits.weights, fits.objectives, strict=True
         ):

@@ -130,7 +130,7 @@ def test_the_default_is_a_linear_svm_fitted_together():
     np.testing.assert_array_equal(fits.weights, expected.weights)
     np.testing.assert_array_equal(fits.starts[:, 0], expected.weights)
     assert fits.worst_gradient == expected.gradient_norms.max() <= 1e-10
-    warm = fit_probes(X2, TWO, SUPPORTS, start=expected.weights)
+    warm = fit_probes(X2, TWO, SUPPORTS, start=expected.starts)
     assert warm.n_iter.tolist() == [0, 0, 0]
 
 
@@ -196,7 +196,7 @@ def test_a_decision_of_zero_is_the_first_class():
     tiny = np.nextafter(0, 1)
     assert fits.predict(np.array([[-tiny], [0.0], [tiny]])).tolist() == [[4], [4], [5]]
     bias = ManyFits(np.array([[[1.0, 2.0]]]), norms, norms, norms.astype(int), np.array([4, 5]))
-    assert bias.decisions(np.array([[3.0]])).tolist() == [[5.0]]
+    assert bias.predict(np.array([[-1.9], [-2.1]])).tolist() == [[5], [4]]
 
 
 def test_several_classes_are_one_against_the_rest():
@@ -370,8 +370,6 @@ def test_bad_parameters(options, message):
         fit_probes(X2, TWO, SUPPORTS, probe=LinearSVM(**options))
 
 
-def test_fit_many_is_for_two_classes():
-    with pytest.raises(ValueError, match="expected labels of two classes, got 3; use fit_probes"):
-        fit_many(X3, THREE, SUPPORTS)
+def test_parameters_of_a_probe_are_checked():
     with pytest.raises(ValueError, match="average: expected True or False, got 1"):
         fit_probes(X2, TWO, SUPPORTS, probe=LinearSVM(average=1))
