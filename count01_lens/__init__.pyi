@@ -88,13 +88,13 @@ from .jobs.cluster import (
 from .jobs.cluster import (
     dask_executor as dask_executor,
 )
-from .jobs.results import ResultStore as ResultStore
-from .jobs.running import (
+from .jobs.job import (
     Job as Job,
 )
-from .jobs.running import (
+from .jobs.outcome import (
     JobsFailedError as JobsFailedError,
 )
+from .jobs.results import ResultStore as ResultStore
 from .jobs.running import (
     run_jobs as run_jobs,
 )

@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 import count01_lens as cl
 from count01_lens.heads.metrics import separation_accuracy
 from count01_lens.heads.runners import head_data_of_form
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.training.evolution import split_stack
 from count01_lens.views.figures import FIVE, FOUR, NotebookFigure
 from experiments.claims import T1_ROWS

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import NotebookFigure
 from experiments.runs import VERSION, recipe_of, share, training_seconds
 from experiments.suite import Load, Measured, Shown, Size, main, spread

@@ -16,7 +16,7 @@ import count01_lens as cl
 from count01_lens.attention.sweeps import RATIOS
 from count01_lens.heads.groups import METRICS, all_groups, shapley_interactions
 from count01_lens.heads.runners import head_data
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.models.model import hooked_transformer
 from count01_lens.training.recipe import steps_per_epoch
 from count01_lens.training.stack import raw_of

@@ -9,7 +9,7 @@ import pandas as pd
 import count01_lens as cl
 from count01_lens.heads.metrics import separation_accuracy
 from count01_lens.heads.runners import head_data
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FOUR, NotebookFigure
 from experiments.readings import summary, under_each_reading
 from experiments.runs import MAIN, VERSION, share

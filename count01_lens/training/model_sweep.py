@@ -21,8 +21,11 @@ from count01_lens.common.storage import json_bytes, write_atomically
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_int, check_ints
 from count01_lens.common.versions import library_versions
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.outcome import Outcome
 from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import Job, Outcome, Status, run_jobs
+from count01_lens.jobs.running import run_jobs
+from count01_lens.jobs.status import Status
 from count01_lens.models.model import ModelConfig, hooked_transformer
 from count01_lens.training.evolution import head_evolution
 from count01_lens.training.recipe import TrainConfig

@@ -33,8 +33,8 @@ import torch
 
 import count01_lens as cl
 from count01_lens.common.storage import DamagedFileError, _digest, sha256
+from count01_lens.jobs.job import Job
 from count01_lens.jobs.results import ResultError, ResultStore, encode
-from count01_lens.jobs.running import Job
 from count01_lens.models.checkpoints import checkpoint_info
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.run_directory import RunDirectoryError

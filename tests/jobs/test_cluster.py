@@ -13,8 +13,10 @@ import pytest
 from distributed import Client, LocalCluster
 
 from count01_lens.jobs.cluster import ClusterError, dask_executor, workplace
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.outcome import JobsFailedError
 from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import Job, JobsFailedError, run_jobs
+from count01_lens.jobs.running import run_jobs
 from experiments import minimal_heads, suite
 from tests import job_functions
 from tests.helpers import is_gone, within

@@ -24,8 +24,12 @@ import numpy as np
 import pytest
 
 from count01_lens.common.storage import AlreadyInUseError
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.outcome import JobsFailedError
+from count01_lens.jobs.performing import Report, perform
 from count01_lens.jobs.results import ResultError, ResultStore
-from count01_lens.jobs.running import Job, JobsFailedError, Status, _perform, _Report, run_jobs
+from count01_lens.jobs.running import run_jobs
+from count01_lens.jobs.status import Status
 from count01_lens.jobs.supervision import Processes
 from tests import job_functions
 from tests.helpers import is_gone, within
@@ -250,16 +254,16 @@ def test_who_died_is_tried_again_alone(store, log):
 
     class Dying(Executor):
         def __init__(self) -> None:
-            self.futures: list[Future[_Report]] = []
+            self.futures: list[Future[Report]] = []
 
         def submit(self, function, name, identity, versions, time_limit, attempt):
             self.futures.append(Future())
             if attempt == 0:
-                self.futures[-1].set_result(_Report("died", "no memory"))
+                self.futures[-1].set_result(Report("died", "no memory"))
             else:
                 at_once.append(sum(not future.done() for future in self.futures))
                 threading.Timer(
-                    0.05, self.futures[-1].set_result, [_perform(name, identity, versions)]
+                    0.05, self.futures[-1].set_result, [perform(name, identity, versions)]
                 ).start()
             return self.futures[-1]
 
@@ -318,7 +322,8 @@ def test_only_one_process_writes_a_store(store, log):
 SUITE = textwrap.dedent(
     """
     import sys
-    from count01_lens.jobs.running import Job, run_jobs
+    from count01_lens.jobs.job import Job
+    from count01_lens.jobs.running import run_jobs
     from count01_lens.jobs.results import ResultStore
     from tests import job_functions
 
@@ -471,7 +476,7 @@ def test_jobs_that_an_executor_loses_are_tried_again_and_named_together(store, l
 
 def test_a_worker_with_other_libraries_is_refused(store, log, monkeypatch):
     identity = squares(log, [0])[0].identity
-    report = _perform("square", identity, {"torch": "0.1"})
+    report = perform("square", identity, {"torch": "0.1"})
     assert report.state == "failed"
     assert "expected a worker with {'torch': '0.1'}, got one with" in report.reason
     assert calls(log) == {}
