@@ -28,7 +28,7 @@ from count01_lens.jobs.running import run_jobs
 from count01_lens.jobs.status import Status
 from count01_lens.models.model import ModelConfig, hooked_transformer
 from count01_lens.training.evolution import head_evolution
-from count01_lens.training.recipe import TrainConfig
+from count01_lens.training.recipe import TrainConfig, training_cost
 from count01_lens.training.stack import raw_of
 from count01_lens.training.training_run import train
 
@@ -224,10 +224,8 @@ def _jobs_of(config: TrainConfig, seeds: Sequence[int], per_job: int | None) -> 
     jobs = []
     for start in range(0, len(seeds), size):
         together = list(seeds[start : start + size])
-        # Measured on one core: a step takes 4 ms, and more with models and heads.
-        step = 4 + len(together) * (0.065 + 0.007 * config.model.n_heads)
         configuration = {"recipe": config.to_dict(), "seeds": together}
-        cost = step * config.epochs / config.batch_size
+        cost = training_cost(config, len(together))
         jobs.append(Job("stack", train_stack, configuration, _VERSION, cost))
     return jobs
 
