@@ -25,6 +25,7 @@ from concurrent.futures import (
 )
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 from count01_lens.common.threads import one_thread
 from count01_lens.common.validation import check_int, check_number
@@ -81,24 +82,37 @@ def run_jobs(
     with ExitStack() as stack:
         stack.enter_context(store.opened())
         found, waiting = _look_up(unique, store)
-        processes = stack.enter_context(Processes(workers)) if workers else None
-        place = processes if executor is None else executor
+        at_once = _IN_FLIGHT
+        if executor is None:
+            executor = stack.enter_context(Processes(workers) if workers else _Here())
+            at_once = _slots(executor)
         view = view_of(progress, len(unique), len(found), stack)
         ahead = sum(job.cost for job in waiting)
-        run = _Run(store, place, time_limit, view, Outcome(found), len(unique), ahead)
-        run.slots = lambda: workers or (1 if executor is None else _slots(executor))
+        run = _Run(store, executor, time_limit, view, Outcome(found), len(unique), ahead)
         try:
-            died = run.attempt(waiting, 0, 1 if workers == 0 else workers or _IN_FLIGHT)
+            died = run.attempt(waiting, 0, at_once)
             for attempt in range(1, ATTEMPTS):
                 died = run.attempt(died, attempt, 1) if died else []
         except KeyboardInterrupt:
             for future in run.running:
                 future.cancel()
-            if processes is not None:
-                processes.stop()
             run.keep_finished()
             raise
         return run.outcome
+
+
+class _Here(Executor):
+    """Does a job at once, in this process."""
+
+    slots = 1
+
+    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Do not call `perform_apart`, but what it would call elsewhere."""
+        future: Future[Report] = Future()
+        name, identity, versions, *_ = arguments
+        with one_thread():
+            future.set_result(perform(name, identity, versions))
+        return future
 
 
 @dataclass
@@ -106,7 +120,7 @@ class _Run:
     """Hands out jobs and collects reports."""
 
     store: ResultStore
-    executor: Executor | None
+    executor: Executor
     time_limit: float | None
     view: Callable[[Status], None]
     outcome: Outcome
@@ -115,7 +129,6 @@ class _Run:
     behind: float = 0.0
     running: dict[Future[Report], Job] = field(default_factory=dict)
     start: float = field(default_factory=lambda: time.monotonic())
-    slots: Callable[[], int] = lambda: 1
 
     def attempt(self, jobs: list[Job], attempt: int, at_once: int) -> list[Job]:
         """Run jobs; return those whose process died, to be tried again.
@@ -164,21 +177,17 @@ class _Run:
                 self.store.save(job, report.arrays)
 
     def _submit(self, job: Job, attempt: int) -> Future[Report]:
-        future: Future[Report] = Future()
-        if self.executor is None:
-            with one_thread():
-                future.set_result(perform(job.name, job.identity, library_versions()))
-            return future
         try:  # the attempt makes it another call: Dask may answer equal ones only once
             return self.executor.submit(
                 perform_apart, job.name, job.identity, library_versions(), self.time_limit, attempt
             )
         except RuntimeError as error:  # it is broken or was shut down
+            future: Future[Report] = Future()
             future.set_exception(BrokenExecutor(str(error)))
             return future
 
     def _show(self) -> None:
-        running = min(len(self.running), self.slots()) if self.running else 0
+        running = min(len(self.running), _slots(self.executor)) if self.running else 0
         elapsed = time.monotonic() - self.start
         left = elapsed * max(0.0, self.ahead) / self.behind if self.behind else None
         done = len(self.outcome.found) + len(self.outcome.new)
