@@ -7,6 +7,12 @@ Processes run one job at a time (see `supervision`), so one that crashes or hang
 down. They hand their results to this one, which alone writes: cluster workers need no
 shared disk. It writes each result as soon as it arrives, so being killed costs only what was still
 running. What failed is not kept: the next run tries it again.
+
+Why not joblib, Pebble or a local Dask cluster? The same harm was done to all of them. Pebble came
+closest, but it cannot start processes inside the workers of a Dask cluster, nor from a script
+without a main guard, and leaves forked helpers behind; joblib hangs if a worker is killed while it
+sends a result, and leaves workers behind; Dask has no time limits and blames innocent jobs. The
+trial is `experiments/tools/try_job_runners.py`, what it showed is in docs/many_jobs.md.
 """
 
 import os
