@@ -21,12 +21,15 @@ from count01_lens.common.storage import json_bytes, write_atomically
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_int, check_ints
 from count01_lens.common.versions import library_versions
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.outcome import Outcome
 from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import Job, Outcome, Status, run_jobs
+from count01_lens.jobs.running import run_jobs
+from count01_lens.jobs.status import Status
 from count01_lens.models.build import hooked_transformer
 from count01_lens.models.config import ModelConfig
 from count01_lens.training.evolution import head_evolution
-from count01_lens.training.recipe import TrainConfig
+from count01_lens.training.recipe import TrainConfig, training_cost
 from count01_lens.training.stack import raw_of
 from count01_lens.training.training_run import train
 
@@ -222,10 +225,8 @@ def _jobs_of(config: TrainConfig, seeds: Sequence[int], per_job: int | None) -> 
     jobs = []
     for start in range(0, len(seeds), size):
         together = list(seeds[start : start + size])
-        # Measured on one core: a step takes 4 ms, and more with models and heads.
-        step = 4 + len(together) * (0.065 + 0.007 * config.model.n_heads)
         configuration = {"recipe": config.to_dict(), "seeds": together}
-        cost = step * config.epochs / config.batch_size
+        cost = training_cost(config, len(together))
         jobs.append(Job("stack", train_stack, configuration, _VERSION, cost))
     return jobs
 

@@ -116,3 +116,14 @@ def _without(config: TrainConfig, names: set[str]) -> dict[str, Any]:
 def steps_per_epoch(config: TrainConfig, splits: "Splits") -> int:
     """Number of batches in the training split, the last of which may be smaller."""
     return -(-len(splits.train) // config.batch_size)
+
+
+def training_cost(config: TrainConfig, n_models: int) -> float:
+    """Guess how many seconds a stack of models trains on one core, for the order of jobs.
+
+    Measured for 1 to 64 heads, d = 2 to 64 and 1 to 50 models, in batches of 64 of the 7,000
+    training sentences, and right within a third there: a step takes 1.6 ms, whatever it computes,
+    for dispatching its operations, and for each model 0.075 ms, more with heads and dimensions.
+    """
+    each = 0.075 + 0.0015 * config.model.n_heads + 0.002 * config.model.d_embed
+    return config.epochs * 7000 / config.batch_size * (1.6 + n_models * each) / 1000

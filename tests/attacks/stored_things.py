@@ -16,8 +16,8 @@ import pandas as pd
 
 import count01_lens as cl
 from count01_lens.common.storage import DamagedFileError
+from count01_lens.jobs.job import Job
 from count01_lens.jobs.results import ResultError, ResultStore, encode
-from count01_lens.jobs.running import Job
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.run_directory import RunDirectoryError
 from count01_lens.training.training_run import TrainResult
