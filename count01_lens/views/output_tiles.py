@@ -7,6 +7,7 @@ would take longer than a user waits for a slider.
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -157,8 +158,8 @@ def _draw_values(axes: Axes, places: Array, first: Array, last: Array) -> None:
     axes.plot(*at_edge.T, "o", ms=11, mfc="white", mec=NEUTRAL, mew=0.6, zorder=5)
     for token, place, seen in zip(COUNTED, places, at_edge, strict=True):
         weight, colour = ("bold", "black") if (place == seen).all() else ("normal", NEUTRAL)
-        style = {"fontsize": 9, "fontweight": weight, "color": colour, "zorder": 6}
-        axes.text(*seen, token.text, ha="center", va="center", **style)
+        style: Any = {"fontsize": 9, "fontweight": weight, "color": colour, "zorder": 6}
+        axes.text(seen[0], seen[1], token.text, ha="center", va="center", **style)
 
 
 def _apart(places: Array, middle: Array) -> Array:

@@ -53,7 +53,7 @@ def accuracy_html(session: PatchSession) -> str:
     """The whole model before and after, ties apart, and what it answers to the sentence."""
     names = {"answer": "answer", "ties": "ties", "others": "no ties", "end": "[EOS]"}
     rows = [
-        [state, *(_named(f"model-{state}-{name}", row[name]) for name in names)]
+        [str(state), *(_named(f"model-{state}-{name}", row[name]) for name in names)]
         for state, row in session.accuracy.iterrows()
     ]
     answers = Markup(" · ").join(

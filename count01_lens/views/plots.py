@@ -114,7 +114,8 @@ def groups_by_size(analysis: HeadAnalysis) -> pd.DataFrame:
     """Quantiles of each metric over the groups of each size: the data of `plot_groups`."""
     groups = analysis.groups().set_index("size")[["l_acc", "roc_auc", "s_acc"]]
     quantiles = groups.rename_axis(columns="metric").stack().groupby(["size", "metric"])
-    return quantiles.quantile(np.array([0.05, 0.25, 0.5, 0.75, 0.95])).unstack()
+    shares = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+    return pd.DataFrame(quantiles.quantile(shares).unstack())
 
 
 def plot_attention_ratios(analysis: HeadAnalysis) -> Figure:
@@ -189,7 +190,7 @@ def plot_logits(model: HookedTransformer, task: Task | Splits | None = None) -> 
         axes = figure.add_subplot(rows, columns, position + 1)
         for place, situation in enumerate(situations):
             for offset, token, colour in ((-1, "4", FOUR), (0, "5", FIVE), (1, "[EOS]", END)):
-                row = table.loc[(head, *situation, token)]
+                row = table.xs((head, *situation, token))
                 x = place + 0.22 * offset
                 axes.vlines(x, row["low"], row["high"], color=colour, lw=3, alpha=0.5)
                 axes.plot(x, row["median"], "_", color=colour, ms=9, label=token)
