@@ -49,27 +49,20 @@ class OutputTile:
     bias: float
     train: tuple[Float[Array, "train d_head"], Bool[Array, " train"]] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        title: str,
-        data: HeadData,
-        head: int,
-        values: Float[Array, "token=3 d_head"] | None,
-        probe: Float[Array, " feature_and_bias"] | None,
-        *,
-        whole: bool,
-    ) -> "OutputTile":
-        """Take what is drawn of a head, its probe from one over the outputs of all heads."""
-        return cls(
-            title,
-            data.test_outputs[:, head],
-            data.test_labels,
-            values,
-            None if probe is None else probe[head * data.d_head : (head + 1) * data.d_head],
-            0.0 if probe is None else float(probe[-1]),
-            (data.train_outputs[:, head], data.train_labels) if whole else None,
-        )
+
+def tile_of(
+    title: str, data: HeadData, head: int, values: Array | None, probe: Array | None, whole: bool
+) -> OutputTile:
+    """Take what is drawn of a head; the probe has weights of all heads' outputs, and a bias."""
+    return OutputTile(
+        title,
+        data.test_outputs[:, head],
+        data.test_labels,
+        values,
+        None if probe is None else probe[head * data.d_head : (head + 1) * data.d_head],
+        0.0 if probe is None else float(probe[-1]),
+        (data.train_outputs[:, head], data.train_labels) if whole else None,
+    )
 
 
 def tiles_figure(tiles: Sequence[OutputTile], tile_inches: float = 2.1) -> Figure:

@@ -11,7 +11,7 @@ from count01_lens.common.types import Array
 from count01_lens.tasks.language import Token
 from count01_lens.views.attention_view import LONGEST, token_types
 from count01_lens.views.document import element, in_notebook
-from count01_lens.views.output_tiles import OutputTile, draw_tiles
+from count01_lens.views.output_tiles import OutputTile, draw_tiles, tile_of
 from count01_lens.views.patching import PatchSession
 from count01_lens.views.pieces import Image, table
 
@@ -26,13 +26,14 @@ def outputs_picture(session: PatchSession) -> bytes:
     """Draw the outputs of the chosen heads, with linear probes and value vectors, as a PNG."""
     state = session.shown
 
-    def tile(head: int, title: str, *, whole: bool = False) -> OutputTile:
+    def tile(head: int, title: str, whole: bool) -> OutputTile:
         values, probe = session.value_vectors(head), state.probes.get(head)
-        return OutputTile.of(title, state.data, head, values, probe, whole=whole)
+        return tile_of(title, state.data, head, values, probe, whole)
 
-    tiles = [tile(head, f"head {head}: {state.table['s_acc'][head]:.3f}") for head in session.heads]
+    s_acc = state.table["s_acc"]
+    tiles = [tile(head, f"head {head}: {s_acc[head]:.3f}", False) for head in session.heads]
     if len(tiles) == 1:
-        far = tile(session.heads[0], "with value vectors; pale: training", whole=True)
+        far = tile(session.heads[0], "with value vectors; pale: training", True)
         return draw_tiles([far, *tiles], tile_inches=3.8)
     return draw_tiles(tiles, tile_inches=2.1 if len(tiles) > 2 else 3.0)
 

@@ -25,7 +25,7 @@ from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.language import COUNTED, TOKENS, Token
 from count01_lens.tasks.prompts import Task
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
-from count01_lens.views.output_tiles import OutputTile, tiles_figure
+from count01_lens.views.output_tiles import tile_of, tiles_figure
 
 
 def draw_all(model: HookedTransformer, analysis: HeadAnalysis) -> dict[str, Figure]:
@@ -164,13 +164,13 @@ def plot_head_outputs(
     # Where counts do not describe a model, value vectors differ from place to place.
     known = runner.form.values[0].double().numpy() if isinstance(runner, CountRunner) else None
     tiles = [
-        OutputTile.of(
+        tile_of(
             f"head {head}: s-acc {analysis.table['s_acc'].iloc[head]:.3f}",
             analysis.data,
             head,
             None if known is None else known[head, list(COUNTED)],
             None if weights is None else weights[head],
-            whole=whole,
+            whole,
         )
         for head in (range(len(analysis.table)) if heads is None else check_heads(model, heads))
     ]

@@ -18,15 +18,9 @@ from count01_lens.views.document import render
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a report.
+    """A part of a report: its own content, then drawings by circuitsvis, then parts of it.
 
-    Attributes:
-        id: for links to it.
-        heading: its title, also in the table of contents.
-        content: what stands below the heading, piece by piece.
-        parts: parts of this part, which follow it.
-        mark: shown beside the heading in the table of contents.
-        sections: drawings by circuitsvis, which come last.
+    The `id` is for links to it; the `mark` stands beside its heading in the table of contents.
     """
 
     id: str
@@ -38,13 +32,7 @@ class Part:
 
 
 def report_page(title: str, opening: str, parts: Sequence[Part]) -> str:
-    """Write a report; the same parts give the same bytes.
-
-    Args:
-        title: of the document.
-        opening: what everybody should read, above all parts.
-        parts: in their order.
-    """
+    """Write a report, with an opening above all parts; the same parts give the same bytes."""
     drawings: list[Drawing] = []
     written = [_part_html(part, 2, drawings) for part in parts]
     scripts = bundle_script() + render_script(with_ids(drawings)) if drawings else ""
