@@ -4,9 +4,7 @@ circuitsvis's own output asks an outside host whether it is there, and then load
 CDN. Here its components are drawn from the bundle inside its package, which stands in a page once
 however many drawings there are, and the page itself forbids every request.
 
-`page` makes a whole document. Another document can have drawings too: `circuits.css` in its head,
-a `section_html` wherever one belongs, and at the end of its body, once, `bundle_script()` and then
-the `render_script` of all its drawings.
+`page` makes a whole document; `report_page` puts drawings into another.
 """
 
 import base64

@@ -154,8 +154,6 @@ def plot_head_outputs(
     Heads of another size than 2 are shown along the two main directions of their outputs.
 
     Args:
-        model: the model.
-        analysis: of this model.
         heads: all by default.
         whole: show value vectors in their places and the training split, too; by default outputs
             are shown closely, with value vectors outside at the edge.

@@ -21,16 +21,7 @@ from count01_lens.tasks.count01 import as_task
 from count01_lens.views.attention_view import show_attention
 from count01_lens.views.attribution_view import show_attribution
 from count01_lens.views.document import element, in_notebook, write_page
-from count01_lens.views.pieces import (
-    Tone,
-    badge,
-    bullets,
-    facts,
-    paragraph,
-    table,
-    tiles,
-    unfolding,
-)
+from count01_lens.views.pieces import badge, bullets, facts, paragraph, table, tiles, unfolding
 from count01_lens.views.report_figures import csv_link, groups_part, looks_part, pairs_part
 from count01_lens.views.report_page import Part, report_page
 
@@ -107,7 +98,7 @@ def _heads_part(analysis: HeadAnalysis) -> Part:
     if known["layer"].max() == 0:
         del columns["layer"], columns["head"]
     rows = [
-        [str(n), _category(row), *(_cell(name, row[name]) for name in columns)]
+        [str(n), _BADGES[row["category"]], *(_cell(name, row[name]) for name in columns)]
         for n, row in enumerate(known.to_dict("records"))
     ]
     text = (
@@ -130,7 +121,7 @@ def _readouts_part(analysis: HeadAnalysis) -> Part | None:
     if "readout" not in analysis.table:
         return None
     rows = [
-        [str(row["head"]), _category(row), row["readout"], row["learned_readout"]]
+        [str(row["head"]), _BADGES[row["category"]], row["readout"], row["learned_readout"]]
         for row in analysis.table.to_dict("records")
     ]
     columns = ["head", "category", "linear probe of its output", "the model's own use of it"]
@@ -187,11 +178,6 @@ def sentence_part(model: HookedTransformer) -> Part:
     )
 
 
-def _category(row: dict[Any, Any]) -> Markup:
-    symbol, tone = _BADGES[row["category"]]
-    return badge(symbol, row["category"], tone)
-
-
 def _cell(column: str, value: float) -> str:
     if column in ("layer", "head"):
         return str(value)
@@ -200,10 +186,10 @@ def _cell(column: str, value: float) -> str:
     return f"{value:.4f}"
 
 
-_BADGES: dict[str, tuple[str, Tone]] = {
-    "successful": ("●", "good"),
-    "mixed": ("◐", "middling"),
-    "failed": ("○", "bad"),
+_BADGES = {
+    "successful": badge("●", "successful", "good"),
+    "mixed": badge("◐", "mixed", "middling"),
+    "failed": badge("○", "failed", "bad"),
 }
 # Columns beside the metrics, which have their labels and meanings with them.
 _COLUMNS = {
