@@ -174,7 +174,8 @@ def verify(
     @torch.no_grad()  # grad mode belongs to a thread
     def run(n0: int) -> dict[str, Any]:
         parts = []
-        for counts in torch.cartesian_prod(sizes[n0 : n0 + 1], sizes, sizes).split(_CHUNK):
+        sentences = torch.cartesian_prod(sizes[n0 : n0 + 1], sizes, sizes)
+        for counts in torch.split(sentences, _CHUNK):
             at_equals = form.logits(Multiplicities.of(counts, AT_EQUALS, dtype))[0]
             at_answer = form.logits(Multiplicities.of(counts, AT_ANSWER, dtype))[0]
             part = _counted(counts, at_equals, at_answer, keep)
