@@ -55,10 +55,9 @@ def train(
     """
     from count01_lens.training.training_run import train as train_models
 
+    sizes: dict[str, Any] = {"d_embed": d_embed, "n_heads": heads, "d_head": d_head}
     config = TrainConfig(
-        model=ModelConfig(
-            d_embed=d_embed, n_heads=heads, d_head=d_head, output=output, layer_norm=layer_norm
-        ),
+        model=ModelConfig(**sizes, output=output, layer_norm=layer_norm),
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
