@@ -6,7 +6,7 @@ import json
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from count01_lens.jobs.results import ResultError, ResultStore, encode
 from count01_lens.jobs.running import Job
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.run_directory import RunDirectoryError
+from count01_lens.training.training_run import TrainResult
 
 SPLITS = make_splits(
     0,
@@ -82,10 +83,8 @@ def checkpoint_as_written(place: Path, found: dict[str, Any]) -> bool:
 def make_analysis(place: Path, seed: int) -> None:
     """Save an analysis with all groups."""
     place.mkdir()
-    analysis = cl.analyze_heads(cl.build_model(MODEL, seed=seed), SPLITS)
-    analysis.groups()
-    analysis.notes.append("a note")
-    analysis.save(place / "analysis.safetensors")
+    analysis = cl.analyze_heads(cl.build_model(MODEL, seed=seed), SPLITS).with_groups()
+    replace(analysis, notes=("a note",)).save(place / "analysis.safetensors")
 
 
 def read_analysis(place: Path) -> dict[str, Any]:
@@ -93,8 +92,12 @@ def read_analysis(place: Path) -> dict[str, Any]:
     analysis = cl.HeadAnalysis.load(place / "analysis.safetensors")
     data = analysis.data
     arrays = {f"pairs.{name}": matrix for name, matrix in analysis.pairs.items()}
-    arrays |= {f"data.{name}": getattr(data, name) for name in ("shares", "bias", "test_outputs")}
-    arrays |= {f"data.{name}": getattr(data, name) for name in ("train_labels", "end_shares")}
+    outputs = ("train_outputs", "train_answers", "test_outputs")
+    arrays |= {f"data.{name}": getattr(data, name) for name in outputs}
+    for question, asked in data.asked.items():
+        parts = {name: getattr(asked, name) for name in ("heads", "rest", "answers")}
+        arrays |= {f"asked.{question}.{name}": array for name, array in parts.items()}
+        arrays |= {f"subsets.{question}.{name}": mask for name, mask in asked.subsets.items()}
     arrays |= {f"groups.{name}": column.to_numpy() for name, column in analysis.groups().items()}
     shown = [repr(analysis), analysis._repr_html_(), analysis.pairs_table().to_csv()]
     return {**{name: bits(array) for name, array in arrays.items()}, "shown": shown}
@@ -103,8 +106,7 @@ def read_analysis(place: Path) -> dict[str, Any]:
 def analysis_as_written(place: Path, found: dict[str, Any]) -> bool:
     """Compare the arrays."""
     arrays = Safetensors.of((place / "analysis.safetensors").read_bytes()).arrays()
-    names = [name for name in found if name.startswith(("pairs.", "data."))]
-    return all(found[name] == bits(arrays[name]) for name in names)
+    return all(found[name] == bits(arrays[name]) for name in found if name != "shown")
 
 
 def job_of(seed: int) -> Job:
@@ -141,7 +143,7 @@ def make_run(place: Path, seed: int) -> None:
     train(place, seed)
 
 
-def train(place: Path, seed: int) -> cl.TrainResult:
+def train(place: Path, seed: int) -> TrainResult:
     """Train, or go on, or read what was trained."""
     return cl.train(TRAINING, seeds=[seed, seed + 5], splits=SPLITS, directory=place)
 
