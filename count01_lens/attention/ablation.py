@@ -77,14 +77,7 @@ def ablate_heads(
 ) -> Iterator[HookedTransformer]:
     """Take heads out of a model for the length of a `with` block.
 
-    The short way to `Ablate(...).applied(model)`.
-
-    Args:
-        model: any HookedTransformer.
-        heads: numbers, or (layer, head) pairs.
-        mode: "zero" puts zeros in the place of their outputs, "mean" their mean at '=' over the
-            training split.
-        data: what the mean is taken over, if not the default training split.
+    The short way to `Ablate(...).applied(model)`, whose arguments it takes.
 
     Example:
         >>> model = cl.example_model()

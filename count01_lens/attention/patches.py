@@ -76,13 +76,7 @@ class RowIntervention(Intervention):
 
 @dataclass(frozen=True, kw_only=True)
 class Ratios(RowIntervention):
-    """'0', '1', '2' get attention in the proportion 1 : 1/w01 : 1/w02.
-
-    Attributes:
-        w01: attention of one '0' over that of one '1'. 0 takes all from '0' (and from '2', whose
-            ratio is to '0'), infinity all from '1'; None keeps each head's own ratio.
-        w02: attention of one '0' over that of one '2', likewise. Not 0 together with w01 = 0.
-    """
+    """'0', '1', '2' get attention in the proportion 1 : 1/w01 : 1/w02, as in `patch_attention`."""
 
     w01: float | None = None
     w02: float | None = None
@@ -209,15 +203,7 @@ def set_attention(
 ) -> Iterator[HookedTransformer]:
     """Give each token of a type the weight you like, inside a `with` block.
 
-    The short way to `Weights(...).applied(model)`.
-
-    Args:
-        model: any HookedTransformer over the eight tokens.
-        weights: by token, such as `{"0": 1, "1": 1, "=": 0.5}`: how much one token of this type
-            gets, relative to the others; the row is scaled to sum to one.
-        heads: numbers, or (layer, head) pairs; all by default.
-        others: whether tokens not named get nothing ("zero") or keep their weights ("keep").
-        at: the row to set: that of "=", or of the "answer".
+    The short way to `Weights(...).applied(model)`, whose arguments it takes.
     """
     with Weights(weights=weights, heads=heads, others=others, at=at).applied(model):  # type: ignore[arg-type]
         yield model

@@ -78,11 +78,11 @@ class Prompts:
         for name, mask in subsets.items():
             if mask.dtype != bool or mask.ndim != 1:
                 raise TypeError(f"subsets[{name!r}]: expected a mask of booleans, got {mask.dtype}")
-        named = {f"subsets[{name!r}]": mask for name, mask in subsets.items()}
-        for name, values in {"answers": answers, "position": places, **named}.items():
-            if len(values) != len(rows):
+        lengths = {f"subsets[{name!r}]": len(mask) for name, mask in subsets.items()}
+        for name, length in {"answers": len(answers), "position": len(places), **lengths}.items():
+            if length != len(rows):
                 raise ValueError(
-                    f"{name}: expected one for each of {len(rows)} prompts, got {len(values)}"
+                    f"{name}: expected one for each of {len(rows)} prompts, got {length}"
                 )
         for i, (row, place) in enumerate(zip(rows, places, strict=True)):
             if not -len(row) <= place < len(row):

@@ -90,6 +90,8 @@ pytest_add_cli_args = ["-m", "not stress and not slow", "-p", "no:cacheprovider"
     subprocess.run(command, cwd=TREE, env=environment, check=False)
     meta = json.loads((TREE / "mutants" / "count01_lens" / f"{module}.py.meta").read_text())
     codes = meta["exit_code_by_key"]
+    if all(code is None for code in codes.values()):
+        raise RuntimeError(f"{module}: no mutant was run; do its tests pass without one?")
     # No test at all (33), none chosen (5) or not run (None) is no better than survival.
     alive = [name for name, code in codes.items() if code in (0, 5, 33, None)]
     return {

@@ -2,13 +2,13 @@
 
 import pytest
 
+from count01_lens.common.parsing import parse_numbers
 from count01_lens.common.text import (
     anything,
     duration,
     file_size,
     listed,
     number,
-    parse_numbers,
     percent,
     plural,
     ranges,

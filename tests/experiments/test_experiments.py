@@ -156,6 +156,7 @@ def test_intervals_are_student_s():
     assert suite.spread([5.0])["low"] is None
 
 
+@pytest.mark.slow
 def test_a_run_measures_what_the_library_measures_alone():
     recipe = cl.TrainConfig(model=cl.ModelConfig(d_embed=8, n_heads=4), epochs=1)
     job = runs.run_job([recipe], [5, 6], [0, 1], closely=[6], read=1)

@@ -4,6 +4,8 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
@@ -79,6 +81,34 @@ def test_a_start_changes_the_way_and_not_the_end():
     again = fit_many(X, Y, everything, start=cold.weights)
     assert again.n_iter[0] == 0
     np.testing.assert_array_equal(again.weights, cold.weights)
+
+
+@pytest.mark.parametrize("n_fits", [1, 64, 65, 129])
+def test_any_number_of_fits_comes_back_in_order(n_fits):
+    supports = np.array([[i % 2 == 0, i % 3 == 0, True, i % 5 == 0] for i in range(n_fits)])
+    fits = fit_many(X2, TWO, supports)
+    last = fit_many(X2, TWO, supports[-1:])
+    assert fits.weights.shape == (n_fits, 5)
+    assert len(fits.objectives) == len(fits.gradient_norms) == len(fits.n_iter) == n_fits
+    np.testing.assert_allclose(fits.weights[-1], last.weights[0], rtol=1e-6, atol=1e-9)
+    assert fits.objectives[-1] == pytest.approx(last.objectives[0], rel=1e-10)
+
+
+@given(st.integers(0, 2**32), st.integers(3, 6), st.sampled_from([1e-2, 1.0, 30.0]))
+@settings(max_examples=25)
+def test_several_random_classes_reach_the_minimum_of_scikit_learn(seed, n_classes, C):
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((80, 3)), rng.integers(n_classes, size=80)
+    y[:n_classes] = np.arange(n_classes)
+    X[:, 0] += y
+    fits = fit_probes(X, y, np.ones((1, 3), dtype=bool), probe=LinearSVM(C=C))
+    theirs = LinearSVC(C=C, dual=False, tol=1e-8, max_iter=100_000).fit(X, y)
+    for label in range(n_classes):
+        w, b = theirs.coef_[label], theirs.intercept_[label]
+        hinge = np.maximum(0, 1 - np.where(y == label, 1, -1) * (X @ w + b))
+        expected = 0.5 * (w @ w + b * b) + C * (hinge @ hinge)
+        assert fits.by_class[label].objectives[0] == pytest.approx(expected, rel=1e-6)
+        assert fits.by_class[label].objectives[0] <= expected * (1 + 1e-9)
 
 
 def test_a_start_outside_its_features_is_left_out():

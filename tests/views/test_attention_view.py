@@ -11,7 +11,7 @@ import torch
 from markupsafe import escape
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-from count01_lens.attention.interventions import patch_attention
+from count01_lens.attention.patches import patch_attention
 from count01_lens.heads.runners import ablate_heads, head_logits
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
