@@ -56,7 +56,7 @@ class Ablate(Intervention):
         return form.with_outputs_of(numbers, means[numbers])
 
     def _hooks(self, model: HookedTransformer, seen: SeenTokens) -> HookList:
-        check_model(model)
+        check_model(model, d_vocab=None)
         numbers = check_heads(model, self.heads)
         means: Float[Tensor, "head d_head"] | None = None
         if self.mode == "mean":

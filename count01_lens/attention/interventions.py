@@ -34,7 +34,8 @@ class Intervention(ABC):
         Blocks nest; of two that set the same attention the innermost decides.
         """
         seen = NoticedTokens(model)
-        with seen.noticing(), hooks_attached(model, self._hooks(model, seen)):
+        hooks = self._hooks(model, seen)
+        with seen.noticing(), hooks_attached(model, hooks):
             yield model
 
     def fwd_hooks(

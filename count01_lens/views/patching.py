@@ -203,9 +203,11 @@ class PatchSession:
     @property
     def accuracy(self) -> pd.DataFrame:
         """The whole model on the test split, before and after: answer, ties, others, end."""
-        heads = self.original.data.answer.heads.copy()
+        data = self.original.data
+        heads = data.answer.heads.copy()
         heads[:, self.heads] = self.patched.data.answer.heads
-        patched = _with_answers(self.original.data, heads)
+        # The row of the answer, and so the end, stays as it is.
+        patched = replace(data, asked={**data.asked, "answer": replace(data.answer, heads=heads)})
         rows = {"original": self.analysis.accuracy, "patched": patched.accuracies()}
         return pd.DataFrame(rows).T
 
@@ -301,10 +303,13 @@ class PatchSession:
         with one_thread():
             train, test = (runner.outputs(part).double() for part in (asked.train, asked.test))
             heads = runner.attribute(asked.test).heads[..., list(asked.choices)]
-        original = replace(
-            self.analysis.data, train_outputs=train.numpy(), test_outputs=test.numpy()
+        original = self.analysis.data
+        data = replace(
+            original,
+            train_outputs=train.numpy(),
+            test_outputs=test.numpy(),
+            asked={"answer": replace(original.answer, heads=heads.numpy())},
         )
-        data = _with_answers(original, heads.numpy())
         groups = Groups(data, np.eye(data.n_heads, dtype=bool))
         columns = {
             "s_acc": groups.probe_accuracy,
@@ -312,11 +317,6 @@ class PatchSession:
             "readout": _readouts(form, groups.fits),
         }
         return HeadState(data, groups.fits, pd.DataFrame(columns))
-
-
-def _with_answers(data: HeadData, heads: Float[Array, "prompt head choice"]) -> HeadData:
-    """Replace what heads write into the answer; the row of the answer, and so the end, stays."""
-    return replace(data, asked={**data.asked, "answer": replace(data.answer, heads=heads)})
 
 
 def _readouts(form: CountForm, fits: Fits) -> list[str]:
