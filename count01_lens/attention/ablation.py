@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from count01_lens.attention.interventions import HookList, Intervention
+from count01_lens.attention.rows import PatchedForm
 from count01_lens.attention.seen_tokens import SeenTokens
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_choice
@@ -53,10 +54,10 @@ class Ablate(Intervention):
         if self.mode == "zero":
             return form.with_outputs_of(numbers, 0.0)
         means = CountRunner(form).outputs(as_prompts(self._data())).mean(dim=0)
-        return form.with_outputs_of(numbers, means[numbers])
+        return PatchedForm.of(form).with_outputs_of(numbers, means[numbers])
 
     def _hooks(self, model: HookedTransformer, seen: SeenTokens) -> HookList:
-        check_model(model)
+        check_model(model, d_vocab=None)
         numbers = check_heads(model, self.heads)
         means: Float[Tensor, "head d_head"] | None = None
         if self.mode == "mean":

@@ -88,7 +88,13 @@ class Combined(Intervention):
         return changed
 
     def _hooks(self, model: HookedTransformer, seen: SeenTokens) -> HookList:
-        return [hook for part in self.parts for hook in part._hooks(model, seen)]
+        hooks: HookList = []
+        with ExitStack() as stack:
+            for part in self.parts:
+                # What a part measures of the model, such as a mean, it measures under earlier ones.
+                hooks += part._hooks(model, seen)
+                stack.enter_context(part.applied(model))
+        return hooks
 
 
 def _parts(intervention: Intervention) -> tuple[Intervention, ...]:

@@ -6,8 +6,8 @@ model runs, `PatchedForm` in tables over counts. Both call `RowPatch.rewrite`.
 """
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -72,16 +72,29 @@ class PatchedForm(CountForm):
 
     Attributes:
         patches: applied one after the other.
+        replaced: heads whose outputs are replaced, so that no attention reaches them any more, not
+            even one to nothing.
     """
 
     patches: tuple[RowPatch, ...] = ()
+    replaced: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, form: CountForm, patch: RowPatch) -> "PatchedForm":
+    def of(cls, form: CountForm, *patches: RowPatch) -> "PatchedForm":
         """Patch the tables of a model, patched or not."""
         tables = {each.name: getattr(form, each.name) for each in fields(CountForm)}
-        earlier = form.patches if isinstance(form, PatchedForm) else ()
-        return cls(**tables, patches=(*earlier, patch))
+        earlier, replaced = (
+            (form.patches, form.replaced) if isinstance(form, PatchedForm) else ((), ())
+        )
+        return cls(**tables, patches=_without(replaced, (*earlier, *patches)), replaced=replaced)
+
+    def with_outputs_of(
+        self, heads: Sequence[int], outputs: float | Float[Tensor, "chosen d_head"]
+    ) -> "PatchedForm":
+        """Make the outputs of some heads the same in every sentence, whatever is patched."""
+        form = PatchedForm.of(super().with_outputs_of(heads, outputs))
+        patches = _without(heads, self.patches)
+        return replace(form, patches=patches, replaced=(*self.replaced, *heads))
 
     def attention(self, sentences: Multiplicities) -> Float[Tensor, "model sample head query key"]:
         """Attention that all tokens of one type get together, in patched rows and others."""
@@ -125,6 +138,17 @@ class PatchedForm(CountForm):
         if unsafe.any():
             outputs[:, unsafe] = self._outputs_by_attention(sentences[unsafe])
         return outputs
+
+
+def _without(heads: Sequence[int], patches: Iterable[RowPatch]) -> tuple[RowPatch, ...]:
+    """Take heads out of patches, and patches of no other heads away."""
+    found = []
+    for patch in patches:
+        left = [place for place, head in enumerate(patch.heads) if head not in heads]
+        numbers = [patch.heads[place] for place in left]
+        if numbers:
+            found.append(replace(patch, heads=numbers, log_weights=patch.log_weights[left]))
+    return tuple(found)
 
 
 def patchable_heads(model: HookedTransformer, heads: Iterable[HeadName] | None) -> list[int]:

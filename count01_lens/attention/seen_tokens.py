@@ -26,9 +26,9 @@ class SeenTokens(ABC):
     ) -> Int[Tensor, "sample key"]:
         """Return the tokens behind the keys of a pattern."""
 
+    @abstractmethod
     def check(self) -> None:
-        """Raise if the tokens cannot be known, before the model runs."""
-        return
+        """Say that they are needed; raise if they cannot be known, before the model runs."""
 
     def log_multiplicity(self, like: Tensor) -> Float[Tensor, "sample key"] | None:
         """Log of how often each key stands there, in the compact form; None in sequences."""
@@ -82,15 +82,20 @@ class NoticedTokens(SeenTokens):
 
     def __init__(self, model: HookedTransformer):
         super().__init__(model)
+        self.needed = False
         self.chunks: list[Int[Tensor, "sample position"]] = []
         # A pass that starts in the middle of the model embeds nothing: then the last tokens are
         # not its own. A pass reads its patterns layer by layer, so a layer comes again only in the
         # next one.
         self.layers: set[str] = set()
 
+    def check(self) -> None:
+        """Say that they are needed; they will be known."""
+        self.needed = True
+
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Watch the embedding for the length of a `with` block."""
+        """Watch the embedding for the length of a `with` block, if tokens are needed."""
 
         def notice(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
             self.layers.clear()
@@ -98,7 +103,7 @@ class NoticedTokens(SeenTokens):
             # What an earlier pass on six tokens may have left behind is not of this one.
             self.model.hook_dict[SCORES_HOOK].ctx.pop(MULTIPLICITY, None)
 
-        with torch_hooks([(self.model.embed, "forward_pre_hook", notice)]):
+        with torch_hooks([(self.model.embed, "forward_pre_hook", notice)] if self.needed else []):
             yield
 
     def keys(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.hooks import (
+    Hook,
     ablation_hooks,
     batches,
     has_final_norm,
@@ -87,8 +88,7 @@ class HookRunner:
     def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
         """Logits at the query position, with the outputs of some heads set to zero."""
         hooks = ablation_hooks(self.model, without) if without else []
-        with hooks_attached(self.model, hooks):
-            return torch.cat([logits for logits, _ in self._visits(prompts, [])])
+        return torch.cat([logits for logits, _ in self._visits(prompts, [], hooks)])
 
     def under(self, intervention: Any) -> "HookRunner":
         """The same model under an intervention."""
@@ -102,10 +102,10 @@ class HookRunner:
         return torch.cat([at[name] for name in self._z_hooks], dim=1)
 
     def _visits(
-        self, prompts: Asked, names: list[str]
+        self, prompts: Asked, names: list[str], hooks: Sequence[tuple[str, Hook]] = ()
     ) -> Iterator[tuple[Float[Tensor, "prompt token"], dict[str, Tensor]]]:
         """Run the model batch by batch; yield logits and activations at the query positions."""
-        with self._intervened():
+        with self._intervened(), hooks_attached(self.model, hooks):
             for tokens, asked in batches(self.model, prompts.sequences(), prompts.positions):
                 rows = torch.arange(len(tokens), device=tokens.device)
                 logits, cache = self.model.run_with_cache(tokens, names_filter=names)

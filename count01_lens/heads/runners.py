@@ -76,10 +76,12 @@ class CountRunner:
         form: the tables of one model.
         model: where they come from, if it is at hand: an intervention that cannot be told from
             counts needs it.
+        interventions: those that the tables have in them already.
     """
 
     form: CountForm
     model: HookedTransformer | None = None
+    interventions: tuple[Intervention, ...] = ()
     additive: ClassVar[bool] = True
     why_not_counts: ClassVar[None] = None
 
@@ -116,13 +118,15 @@ class CountRunner:
     def under(self, intervention: Intervention) -> Runner:
         """The same model under an intervention."""
         form = intervention.on_counts(self.form)
+        interventions = (*self.interventions, intervention)
         if form is not None:
-            return CountRunner(form, self.model)
+            return CountRunner(form, self.model, interventions)
         if self.model is None:
             raise ValueError(
                 f"{intervention}: expected a model to run on sequences, got its tables alone"
             )
-        return HookRunner(self.model).under(intervention)
+        reason = f"{type(intervention).__name__} cannot be told from counts"
+        return HookRunner(self.model, reason, interventions)
 
     def _asked(self, prompts: Asked) -> Multiplicities:
         if not isinstance(prompts, CountPrompts):

@@ -25,7 +25,7 @@ from count01_lens.heads import games, head_data, metrics, newton
 from count01_lens.models import hooks
 from count01_lens.tasks import dataset
 from count01_lens.tasks.count01 import CountPrompts
-from count01_lens.tasks.places import AT_EQUALS
+from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 from count01_lens.training import trainer
 from count01_lens.views import figures, patching, plots
 
@@ -199,7 +199,7 @@ def end_read_at_equals(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def at_equals(runner, question):
         asked = good(runner, question)
-        if question.name != "end":
+        if question.test.place != AT_ANSWER:
             return asked
         prompts = CountPrompts(question.test.split, AT_EQUALS)
         written = runner.attribute(prompts).heads[..., list(question.choices)]

@@ -1,13 +1,12 @@
 """Stored things of every kind, and their files taken apart without the library that is attacked."""
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ import pandas as pd
 
 import count01_lens as cl
 from count01_lens.common.storage import DamagedFileError
-from count01_lens.jobs.job import Job
 from count01_lens.jobs.results import ResultError, ResultStore, encode
+from count01_lens.jobs.running import Job
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.run_directory import RunDirectoryError
 from count01_lens.training.training_run import TrainResult
@@ -85,8 +84,7 @@ def make_analysis(place: Path, seed: int) -> None:
     """Save an analysis with all groups."""
     place.mkdir()
     analysis = cl.analyze_heads(cl.build_model(MODEL, seed=seed), SPLITS).with_groups()
-    analysis = dataclasses.replace(analysis, notes=("a note",))
-    analysis.save(place / "analysis.safetensors")
+    replace(analysis, notes=("a note",)).save(place / "analysis.safetensors")
 
 
 def read_analysis(place: Path) -> dict[str, Any]:
@@ -94,9 +92,12 @@ def read_analysis(place: Path) -> dict[str, Any]:
     analysis = cl.HeadAnalysis.load(place / "analysis.safetensors")
     data = analysis.data
     arrays = {f"pairs.{name}": matrix for name, matrix in analysis.pairs.items()}
-    arrays |= {f"data.{name}": getattr(data, name) for name in ("test_outputs", "train_answers")}
-    for name, asked in data.asked.items():
-        arrays |= {f"asked.{name}.{part}": getattr(asked, part) for part in ("heads", "rest")}
+    outputs = ("train_outputs", "train_answers", "test_outputs")
+    arrays |= {f"data.{name}": getattr(data, name) for name in outputs}
+    for question, asked in data.asked.items():
+        parts = {name: getattr(asked, name) for name in ("heads", "rest", "answers")}
+        arrays |= {f"asked.{question}.{name}": array for name, array in parts.items()}
+        arrays |= {f"subsets.{question}.{name}": mask for name, mask in asked.subsets.items()}
     arrays |= {f"groups.{name}": column.to_numpy() for name, column in analysis.groups().items()}
     shown = [repr(analysis), analysis._repr_html_(), analysis.pairs_table().to_csv()]
     return {**{name: bits(array) for name, array in arrays.items()}, "shown": shown}
@@ -105,8 +106,7 @@ def read_analysis(place: Path) -> dict[str, Any]:
 def analysis_as_written(place: Path, found: dict[str, Any]) -> bool:
     """Compare the arrays."""
     arrays = Safetensors.of((place / "analysis.safetensors").read_bytes()).arrays()
-    names = [name for name in found if name.startswith(("pairs.", "data.", "asked."))]
-    return all(found[name] == bits(arrays[name]) for name in names)
+    return all(found[name] == bits(arrays[name]) for name in found if name != "shown")
 
 
 def job_of(seed: int) -> Job:

@@ -146,12 +146,12 @@ def test_the_state_that_is_compared_notices_changes():
 
 def test_figures_leave_nothing_with_pyplot():
     model = cl.cooperative_model()
-    analysis = cl.analyze_heads(model, TINY)
+    analysis = cl.analyze_heads(model, TINY).with_groups()
     session = PatchSession(model, TINY, analysis)
     assert plt.get_fignums() == []
     drawn = []
     for kind in ("png", "svg"):
-        figures = draw_all(model, analysis.with_groups())
+        figures = draw_all(model, analysis)
         drawn += [weakref.ref(figure) for figure in figures.values()]
         for name in ("pairs_s_acc", "attention_ratios", "shapley"):
             assert len(as_bytes(figures[name], kind)) > 1000
