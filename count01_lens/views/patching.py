@@ -1,7 +1,7 @@
 """The state behind the attention patcher: what is patched, and what that does. No widgets here.
 
 `PatchSession` keeps the measurements of the original model and computes those of the patched one
-anew at each change, for the chosen heads only: the others stay as they are.
+anew at each change, with probes of the chosen heads only.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
 from count01_lens.heads.count_columns import probe_readouts
-from count01_lens.heads.head_data import HeadData
+from count01_lens.heads.head_data import HeadData, collect
 from count01_lens.heads.metrics import CATEGORIES, Groups
 from count01_lens.heads.runners import CountRunner
 from count01_lens.models.hooks import check_heads
@@ -237,25 +237,9 @@ class PatchSession:
 
     def _measured(self) -> HeadState:
         """Measure the chosen heads under the patch."""
-        form, heads, before = self.ratios.on_counts(self.form), self.heads, self.original.data
-        runner, asked = CountRunner(form), self.task.questions["answer"]
-
-        def with_chosen(known: Array, patched: torch.Tensor) -> Array:
-            known = known.copy()
-            known[:, heads] = patched[:, heads].double().numpy()
-            return known
-
+        form, heads = self.ratios.on_counts(self.form), self.heads
         with one_thread():
-            train, test = runner.outputs(asked.train), runner.outputs(asked.test)
-            written = runner.attribute(asked.test).heads[..., list(asked.choices)]
-        # The row of the answer, and so the end, stays.
-        answer = replace(before.answer, heads=with_chosen(before.answer.heads, written))
-        data = replace(
-            before,
-            train_outputs=with_chosen(before.train_outputs, train),
-            test_outputs=with_chosen(before.test_outputs, test),
-            asked={**before.asked, "answer": answer},
-        )
+            data = collect(CountRunner(form), self.task, self.original.data.probe)
         groups = Groups(data, np.eye(data.n_heads, dtype=bool)[heads])
         weights = groups.fits.weights
         probes = {} if weights is None else dict(zip(heads, weights, strict=True))

@@ -258,7 +258,8 @@ def plot_tables(model: HookedTransformer, head: int) -> Figure:
     figure = NotebookFigure(figsize=(10.5, 4.4), layout="constrained")
     titles = ("QK: attention scores", "OV: direct logit attribution of attending to a token")
     tables = qk_table(model, head), ov_table(model, head)
-    for axes, table, title in zip(figure.subplots(1, 2), tables, titles, strict=True):
+    for position, (table, title) in enumerate(zip(tables, titles, strict=True), start=1):
+        axes = figure.add_subplot(1, 2, position)
         values = table.to_numpy()
         largest = np.abs(values).max() or 1.0
         image = axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest)
