@@ -158,7 +158,8 @@ class PatchSession:
     def table(self) -> pd.DataFrame:
         """A row per chosen head: category, own ratios, s-acc and l-acc before and after."""
         names = ["head", "category", "w01", "w02", "s_acc", "l_acc"]
-        table = self.analysis.table[names].join(self.patched.table, rsuffix="_patched", how="right")
+        after = self.patched.table.add_suffix("_patched")
+        table = self.analysis.table[names].join(after, how="right")
         order = [*names[:5], "s_acc_patched", "l_acc", "l_acc_patched"]
         return table[order].reset_index(drop=True)
 
