@@ -265,9 +265,8 @@ def plot_tables(model: HookedTransformer, head: int) -> Figure:
         image = axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest)
         for (row, column), value in np.ndenumerate(values):
             colour = "white" if abs(value) > 0.6 * largest else "black"
-            axes.text(
-                column, row, f"{value:.3g}", ha="center", va="center", fontsize=6, color=colour
-            )
+            style: Any = {"ha": "center", "va": "center", "fontsize": 6, "color": colour}
+            axes.text(column, row, f"{value:.3g}", **style)
         axes.set_xticks(range(8), TOKENS, fontsize=8)
         axes.set_yticks(range(8), TOKENS, fontsize=8)
         axes.set(xlabel=table.columns.name, ylabel=table.index.name)
