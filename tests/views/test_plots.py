@@ -124,11 +124,14 @@ def test_the_separator_lies_between_the_classes_for_any_head_size(d_head):
 
 
 def test_value_vectors_are_shown_only_where_they_are_the_same_everywhere():
+    def shown(model):
+        figure = plots.plot_head_outputs(model, analyze_heads(model, TINY), [0])
+        return [text.get_text() for text in figure.axes[0].texts if text.get_text() in "012"]
+
     placed = build_model(ModelConfig(d_embed=8, n_heads=4), seed=1)
-    assert plots._value_vectors(placed).shape == (4, 3, 2)
+    assert shown(placed) == ["0", "1", "2"]
     placed.pos_embed.W_pos.data[3] = 1.0
-    assert plots._value_vectors(placed) is None
-    assert plots._value_vectors(two_layers(None)) is None
+    assert shown(placed) == shown(two_layers(None)) == []
 
 
 def test_what_cannot_be_drawn_says_why():

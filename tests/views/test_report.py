@@ -1,6 +1,7 @@
 """Reports of an analysis."""
 
 import copy
+import dataclasses
 import re
 from html import escape
 
@@ -15,6 +16,7 @@ from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import save_checkpoint
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
+from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from tests.helpers import EVIL, SVG, TINY, Outline, csv_of, two_layers
 
@@ -24,8 +26,7 @@ MODEL = build_model(ModelConfig(d_embed=8, n_heads=4), seed=1)
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A report with everything in it, and the analysis behind it."""
-    analysis = analyze_heads(MODEL, TINY)
-    analysis.groups()
+    analysis = analyze_heads(MODEL, TINY).with_groups()
     path = tmp_path_factory.mktemp("report") / "report.html"
     assert analysis.report(path) == path
     return analysis, path.read_text()
@@ -47,14 +48,14 @@ def test_a_report_has_it_all(whole):
         assert escape(readout) in page
     parts = re.findall(r'<a href="#(\w+)">', page)
     assert parts == ["heads", "readouts", "pairs", "groups", "looks", "sentence", "making"]
-    # Pairs by four metrics, gains, groups, Shapley values, three interactions, ratios, outputs,
+    # Pairs by four metrics, gains, groups, Shapley values, four interactions, ratios, outputs,
     # logits: each with its data.
-    assert len(outline.all("img")) == 13
+    assert len(outline.all("img")) == 14
     names = [link["download"] for link in outline.all("a") if "download" in link]
-    assert len(names) == len(set(names)) == 14
+    assert len(names) == len(set(names)) == 15
     assert page.count("CircuitsVis.render(") == 3
     assert "numpy" in page
-    ties = analysis.splits.test.ties.double()
+    ties = TINY.test.ties.double()
     assert f"{int(ties.sum())} of {len(ties)} sentences, would be an s-acc of " in page
     assert f"s-acc of {1 - ties.mean():.4f}." in page
 
@@ -66,7 +67,14 @@ def test_the_numbers_in_a_report_are_those_of_the_analysis(whole):
     for row in analysis.table.itertuples():
         cells = "".join(
             f'<td class="number">{value:.4f}</td>'
-            for value in (row.l_acc, row.roc_auc, row.s_acc, row.s_acc_ties, row.s_acc_others)
+            for value in (
+                row.l_acc,
+                row.roc_auc,
+                row.s_acc,
+                row.eos_l_acc,
+                row.s_acc_ties,
+                row.s_acc_others,
+            )  # fmt: skip
         )
         assert f'<th scope="row" class="number">{row.head}</th>' in page
         assert cells in page
@@ -138,9 +146,9 @@ def test_a_loaded_analysis_takes_its_model_from_a_checkpoint(tmp_path, quick):
     save_checkpoint(minimal_model(), tmp_path / "other")
     with pytest.raises(ValueError, match="model: expected the one that was analysed, got"):
         loaded.report(tmp_path / "report.html", checkpoint=tmp_path / "other")
-    loaded.splits = TINY
+    other = dataclasses.replace(loaded, task=Count01(TINY))
     with pytest.raises(ValueError, match="splits: expected the data set of the analysis"):
-        loaded.report(tmp_path / "report.html", checkpoint=tmp_path / "model")
+        other.report(tmp_path / "report.html", checkpoint=tmp_path / "model")
 
 
 def test_a_model_that_was_changed_is_not_reported(tmp_path):
@@ -157,8 +165,7 @@ def test_an_analysis_shows_and_saves_neither_model_nor_data(tmp_path):
     assert analysis.model is MODEL
     assert "HookedTransformer" not in repr(analysis)
     analysis.save(tmp_path / "one")
-    analysis.model = analysis.splits = None
-    analysis.save(tmp_path / "two")
+    dataclasses.replace(analysis, model=None, task=None).save(tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
