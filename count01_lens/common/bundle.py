@@ -39,13 +39,7 @@ _METADATA = "__metadata__"
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """What a file holds.
-
-    Attributes:
-        kind: a word for what it is.
-        about: JSON values; names of an object have no order.
-        tensors: of any dtype that safetensors knows.
-    """
+    """What a file holds: a word for its kind, JSON values (without an order of names), tensors."""
 
     kind: str
     about: Mapping[str, Any]

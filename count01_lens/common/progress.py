@@ -18,11 +18,7 @@ def epochs_shown(
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Show how far training is; call what this gives with each epoch's line of history.
 
-    Args:
-        total: epochs in all.
-        done: epochs already done by an earlier run.
-        n_models: how many models train together.
-        show: True, False, or None to show it only where somebody is likely to look on.
+    `show` is True, False, or None to show it only where somebody is likely to look on.
     """
     models = plural(n_models, "model")
     if show is not False and _watched():

@@ -89,11 +89,7 @@ def sha256(data: bytes) -> str:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a plain file; never wait for a pipe, nor read from a device without end.
-
-    Raises:
-        OSError: it cannot be read, or is no plain file.
-    """
+    """Read a plain file, else raise an OSError; never wait for a pipe or a device without end."""
     # To open a pipe is to wait for somebody who writes to it, unless one says not to.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:
@@ -117,11 +113,7 @@ def json_bytes(value: Any, *, indent: int | None = 2) -> bytes:
 
 
 def parse_json(data: bytes) -> Any:
-    """Read JSON as `json_bytes` writes it: no name twice in an object, not too deep, no NaN.
-
-    Raises:
-        ValueError: it is anything else.
-    """
+    """Read JSON as `json_bytes` writes it: no name twice in an object, not too deep, no NaN."""
     written = data.decode()
     try:
         value = json.loads(

@@ -113,12 +113,7 @@ class CountForm:
     def with_outputs_of(
         self, heads: Sequence[int], outputs: float | Float[Tensor, "chosen d_head"]
     ) -> "CountForm":
-        """Make the outputs of some heads the same in every sentence: heads whose values are alike.
-
-        Args:
-            heads: their numbers.
-            outputs: what they give, such as zero or a mean.
-        """
+        """Make the outputs of some heads the same in every sentence, such as zero or a mean."""
         values = self.values.clone()
         constant = outputs if isinstance(outputs, float) else outputs.to(values).unsqueeze(1)
         values[:, list(heads)] = constant
@@ -212,13 +207,9 @@ def scores_and_values(
     biases: Sequence[Float[Tensor, "model head d_head"]],
     attn_scale: float,
 ) -> tuple[Float[Tensor, "model head query=8 key=8"], Float[Tensor, "model head key=8 d_head"]]:
-    """Make the tables of attention from what queries, keys and values read.
+    """Make the tables of attention from what queries, keys and values read of each token.
 
-    Args:
-        embedding: what they read of each token.
-        weights: of queries, keys and values.
-        biases: likewise, or none.
-        attn_scale: what scores are divided by.
+    Weights are given for the three of them, biases for the three or for none.
     """
     # Heads are put side by side: one product per model is much faster than one per head.
     side_by_side = rearrange(torch.cat(list(weights), dim=1), "m h d_model d -> m d_model (h d)")

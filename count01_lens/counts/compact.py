@@ -28,11 +28,7 @@ _SEEN_TOKENS = 6  # [BOS] 0 1 2 = a
 
 
 def compact_tokens(data: CountsLike) -> Int[Tensor, "sample position=6"]:
-    """Write every sentence as `[BOS] 0 1 2 = a`, with the right answer `a`.
-
-    Args:
-        data: a split, or counts [sample, 3].
-    """
+    """Write every sentence as `[BOS] 0 1 2 = a`, with the right answer `a`."""
     counts = as_counts(data)
     tokens = torch.arange(_SEEN_TOKENS).repeat(len(counts), 1)
     tokens[:, AT_ANSWER.column] = torch.where(labels_of(counts), Token.FOUR, Token.FIVE)

@@ -21,10 +21,7 @@ class Multiplicities:
     """How often each key token stands before (or at) each query token of sentences.
 
     A sentence asked at one place has one query token; the multiplicities of the others are zero.
-
-    Attributes:
-        n: the multiplicities, a row per sentence.
-        rows: the query tokens, as rows of a table over the vocabulary.
+    `rows` are the query tokens, as rows of a table over the vocabulary.
     """
 
     n: Float[Tensor, "*model sample query key"]

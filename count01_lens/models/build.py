@@ -97,12 +97,7 @@ def make_hooked_transformer(
 
 
 def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
-    """Raise unless this is a HookedTransformer with finite weights over so many tokens.
-
-    Args:
-        model: what a user gave.
-        d_vocab: Count01's by default; None for any.
-    """
+    """Raise unless this is a HookedTransformer with finite weights over so many tokens, or any."""
     from transformer_lens import HookedTransformer
 
     if not isinstance(model, HookedTransformer):

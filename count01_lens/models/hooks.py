@@ -55,13 +55,7 @@ def ablation_hooks(
     *,
     means: Float[Tensor, "head d_head"] | None = None,
 ) -> list[tuple[str, Hook]]:
-    """Make `fwd_hooks` that replace the outputs of heads, at all positions.
-
-    Args:
-        model: the model.
-        heads: numbers, or (layer, head) pairs.
-        means: what to put in their place, for all heads of the model; zeros if not given.
-    """
+    """Make `fwd_hooks` that replace the outputs of heads, at all positions, by means or zeros."""
     n_heads = model.cfg.n_heads
 
     def replace(z: Tensor, hook: Any, numbers: list[int]) -> Tensor:
@@ -94,13 +88,10 @@ def hooks_attached(
 def torch_hooks(
     hooks: Iterable[tuple[torch.nn.Module, str, Callable[..., Any]]],
 ) -> Iterator[None]:
-    """Register plain torch hooks for the length of a `with` block.
+    """Register plain torch hooks, given with their module and kind, for a `with` block.
 
     They are found again by what they are, not by torch's handles: Ctrl-C may come before there is a
     handle, and one that goes down with a cycle of references no longer knows where its hook is.
-
-    Args:
-        hooks: modules, "forward_hook" or "forward_pre_hook", and functions of that kind.
     """
     attached = []
     try:

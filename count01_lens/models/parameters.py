@@ -17,7 +17,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float
 from torch import Tensor
 
 from count01_lens.common.validation import check_seed
@@ -61,9 +60,11 @@ def initial_raw(config: ModelConfig, seed: int, dtype: torch.dtype = torch.float
 
 def read_by_attention(raw: Mapping[str, Tensor], config: ModelConfig) -> Tensor:
     """What queries, keys and values read of each token: its embedding, normalised or not."""
+    embedding = raw["W_E"]
     if not config.layer_norm:
-        return raw["W_E"]
-    return _layer_norm(raw["W_E"], raw["ln_w"], raw["ln_b"])
+        return embedding
+    normalised = F.layer_norm(embedding, embedding.shape[-1:], eps=LAYER_NORM_EPS)
+    return normalised * raw["ln_w"].unsqueeze(-2) + raw["ln_b"].unsqueeze(-2)
 
 
 def transformer_lens_parameters(
@@ -106,15 +107,6 @@ def transformer_lens_parameters(
         parameters[f"blocks.0.attn.b_{letter}"] = raw[f"b_{letter}"] if config.qkv_bias else no_bias
     parameters |= {"blocks.0.attn.W_O": W_O, "blocks.0.attn.b_O": b_O}
     return parameters | {"unembed.W_U": W_U, "unembed.b_U": b_U}
-
-
-def _layer_norm(
-    x: Float[Tensor, "*model token d_embed"],
-    weight: Float[Tensor, "*model d_embed"],
-    bias: Float[Tensor, "*model d_embed"],
-) -> Float[Tensor, "*model token d_embed"]:
-    normalised = F.layer_norm(x, x.shape[-1:], eps=LAYER_NORM_EPS)
-    return normalised * weight.unsqueeze(-2) + bias.unsqueeze(-2)
 
 
 def _draw_like_pytorch(

@@ -55,12 +55,7 @@ class TrainState:
 class TrainingRun(Mapping[int, Rows]):
     """What makes a run this run, and what is kept of it: the parameters by step.
 
-    Attributes:
-        configs: recipe of each model.
-        seeds: seed of each model.
-        splits: the data.
-        snapshot_steps: after which steps to keep the parameters.
-        path: the directory; None keeps snapshots in memory, and no states.
+    Where there is no path, snapshots are kept in memory, and states not at all.
     """
 
     configs: Sequence[TrainConfig]

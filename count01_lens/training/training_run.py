@@ -32,8 +32,7 @@ class TrainResult:
     """What training gives.
 
     Attributes:
-        configs: recipe of each model.
-        seeds: seed of each model.
+        configs, seeds: of each model.
         history: one row per model and epoch (and per step asked for in the first epoch): `model`
             (index in the stack), `seed`, `epoch` (complete ones), `step`, `loss` (mean since the
             row before), and accuracies on the validation and the test split.
