@@ -22,9 +22,9 @@ from .heads.runners import head_logits as head_logits
 from .heads.runners import head_outputs as head_outputs
 from .jobs.cluster import ClusterError as ClusterError
 from .jobs.cluster import dask_executor as dask_executor
+from .jobs.job import Job as Job
+from .jobs.outcome import JobsFailedError as JobsFailedError
 from .jobs.results import ResultStore as ResultStore
-from .jobs.running import Job as Job
-from .jobs.running import JobsFailedError as JobsFailedError
 from .jobs.running import run_jobs as run_jobs
 from .models.build import build_model as build_model
 from .models.checkpoints import CheckpointError as CheckpointError

@@ -8,7 +8,7 @@ import pandas as pd
 
 import count01_lens as cl
 from count01_lens.common.text import rounded_percent
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
 from count01_lens.views.plots import plot_gains, plot_pairs
 from experiments.readings import summary

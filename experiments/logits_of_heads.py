@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.tasks.places import At
 from count01_lens.views.plots import logit_table, plot_logits
 from experiments.runs import MAIN, by_seed, main_jobs, models_of, share

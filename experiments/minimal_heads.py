@@ -13,12 +13,13 @@ from count01_lens.common.text import plural
 from count01_lens.heads.head_data import collect
 from count01_lens.heads.metrics import SUCCESSFUL, Groups
 from count01_lens.heads.runners import CountRunner
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.training.evolution import split_stack
+from count01_lens.training.recipe import training_cost
 from count01_lens.views.figures import FIVE, FOUR, NotebookFigure
 from experiments.claims import T1_ROWS
 from experiments.readings import summary, under_each_reading
-from experiments.runs import VERSION, recipe_of, share, training_seconds
+from experiments.runs import VERSION, recipe_of, share
 from experiments.suite import Load, Measured, Shown, Size, main
 
 ROW, TITLE = "T1", "Minimal heads by learning"
@@ -40,7 +41,7 @@ def jobs(size: Size) -> list[Job]:
                 "d_embed": d_embed, "n_heads": n_heads, "first": 10_000 * (number + 1) + start,
                 "models": models, "epochs": EPOCHS[size], "read": READ[size],
             }  # fmt: skip
-            cost = training_seconds(models, _recipe(d_embed, n_heads, EPOCHS[size]))
+            cost = training_cost(_recipe(d_embed, n_heads, EPOCHS[size]), models)
             found.append(Job("minimal", minimal_heads, configuration, VERSION, cost))
     return found
 

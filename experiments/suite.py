@@ -31,8 +31,10 @@ from count01_lens.common.storage import AlreadyInUseError, json_bytes, write_ato
 from count01_lens.common.text import short
 from count01_lens.common.versions import library_versions
 from count01_lens.jobs.cluster import ClusterError, workplace
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.outcome import Outcome
 from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import Job, Outcome, run_jobs
+from count01_lens.jobs.running import run_jobs
 from count01_lens.views.figures import as_bytes
 from experiments import claims
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from count01_lens.attention.sweeps import RatioSweep
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.plots import plot_sweep
 from experiments.runs import MAIN, close_looks, main_jobs
 from experiments.suite import Load, Measured, Shown, Size, main, spread

@@ -34,7 +34,7 @@ class Intervention(ABC):
         Blocks nest; of two that set the same attention the innermost decides.
         """
         seen = NoticedTokens(model)
-        hooks = self._hooks(model, seen)
+        hooks = self._hooks(model, seen)  # which raises before anything is attached
         with seen.noticing(), hooks_attached(model, hooks):
             yield model
 

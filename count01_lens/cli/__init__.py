@@ -4,12 +4,10 @@ Nothing heavy is imported at the top of these modules: `count01-lens --help` mus
 """
 
 import sys
-from typing import NoReturn
 
 import typer
 
-from count01_lens.cli.looking import view
-from count01_lens.cli.measuring import analyze, sweep, verify
+from count01_lens.cli.measuring import analyze, sweep, verify, view
 from count01_lens.cli.training import sweep_models, train
 
 USER_ERROR = 2
@@ -32,16 +30,12 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, RuntimeError, OSError) as error:
-        _fail(error)
+        from count01_lens.common.storage import AlreadyInUseError
+        from count01_lens.jobs.cluster import ClusterError
+        from count01_lens.training.trainer import TrainingDivergedError
 
-
-def _fail(error: Exception) -> NoReturn:
-    from count01_lens.common.storage import AlreadyInUseError
-    from count01_lens.jobs.cluster import ClusterError
-    from count01_lens.training.trainer import TrainingDivergedError
-
-    expected = (ValueError, OSError, AlreadyInUseError, ClusterError, TrainingDivergedError)
-    if not isinstance(error, expected):
-        raise error
-    typer.echo(f"count01-lens: {error}", err=True)
-    sys.exit(USER_ERROR)
+        expected = (ValueError, OSError, AlreadyInUseError, ClusterError, TrainingDivergedError)
+        if not isinstance(error, expected):
+            raise
+        typer.echo(f"count01-lens: {error}", err=True)
+        sys.exit(USER_ERROR)

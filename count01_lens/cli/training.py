@@ -1,16 +1,13 @@
 """Commands that train: one stack of models, or a sweep over sizes and recipes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from count01_lens.common.parsing import parse_axis, parse_numbers
 from count01_lens.models.config import ModelConfig
 from count01_lens.training.recipe import TrainConfig
-
-if TYPE_CHECKING:
-    from count01_lens.training.training_run import TrainResult
 
 RECIPE = TrainConfig()  # the defaults, said once
 SHAPE = RECIPE.model
@@ -58,10 +55,9 @@ def train(
     """
     from count01_lens.training.training_run import train as train_models
 
+    sizes: dict[str, Any] = {"d_embed": d_embed, "n_heads": heads, "d_head": d_head}
     config = TrainConfig(
-        model=ModelConfig(
-            d_embed=d_embed, n_heads=heads, d_head=d_head, output=output, layer_norm=layer_norm
-        ),
+        model=ModelConfig(**sizes, output=output, layer_norm=layer_norm),
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
@@ -74,8 +70,13 @@ def train(
     except KeyboardInterrupt:
         typer.echo("\nstopped; the same command goes on from the last complete epoch", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    checkpoints = result.save_models(out)
-    _print_training_summary(result, checkpoints)
+    checkpoints, last = result.save_models(out), result.history.groupby("model").last()
+    typer.echo("seed   loss      validation  test     [EOS]    checkpoint")
+    for row, checkpoint in zip(last.itertuples(), checkpoints, strict=True):
+        typer.echo(
+            f"{row.seed:<5}  {row.loss:<8.4f}  {row.validation_accuracy:<10.4f}  "
+            f"{row.test_accuracy:<7.4f}  {row.test_eos_accuracy:<7.4f}  {checkpoint}"
+        )
 
 
 def sweep_models(
@@ -141,13 +142,3 @@ def sweep_models(
     if result.outcome.failed or result.outcome.left:
         typer.echo(str(result.outcome), err=True)
         raise typer.Exit(1)
-
-
-def _print_training_summary(result: "TrainResult", checkpoints: list[Path]) -> None:
-    last = result.history.groupby("model").last()
-    typer.echo("seed   loss      validation  test     [EOS]    checkpoint")
-    for row, checkpoint in zip(last.itertuples(), checkpoints, strict=True):
-        typer.echo(
-            f"{row.seed:<5}  {row.loss:<8.4f}  {row.validation_accuracy:<10.4f}  "
-            f"{row.test_accuracy:<7.4f}  {row.test_eos_accuracy:<7.4f}  {checkpoint}"
-        )

@@ -89,14 +89,11 @@ def read_bundle(path: Path, kind: str) -> Bundle:
     """
     try:
         data = read_file(path)
-    except FileNotFoundError as error:
-        raise DamagedFileError(
-            f"{path}: no such file; expected a file of kind {kind!r}, check the path"
-        ) from error
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        raise DamagedFileError(
-            f"{path}: cannot be read ({error}); expected a file of kind {kind!r}"
-        ) from error
+        missing = isinstance(error, FileNotFoundError)
+        why = "no such file" if missing else f"cannot be read ({error})"
+        kinds = f"{kind!r}, check the path" if missing else repr(kind)
+        raise DamagedFileError(f"{path}: {why}; expected a file of kind {kinds}") from error
     try:
         return _opened(data, kind)
     except DamagedFileError as error:
@@ -113,7 +110,16 @@ def _opened(data: bytes, kind: str) -> Bundle:
     metadata = header.get(_METADATA)
     if not isinstance(metadata, dict) or not {"bundle", "kind", "about"} <= metadata.keys():
         raise TypeError("its metadata are not those of a bundle")
-    _check_metadata(metadata, kind)
+    if metadata["bundle"] != str(FORMAT):
+        raise DamagedFileError(
+            f"written in format {shortened(metadata['bundle'])}, this version reads {FORMAT}; "
+            "install the version of count01-lens that wrote it"
+        )
+    if metadata["kind"] != kind:
+        raise DamagedFileError(
+            f"expected a file of kind {kind!r}, got one of kind {shortened(metadata['kind'])}; "
+            "give another file"
+        )
     ends = [entry["data_offsets"][1] for name, entry in header.items() if name != _METADATA]
     if len(body) < max(ends, default=0):
         raise DamagedFileError(
@@ -129,19 +135,6 @@ def _opened(data: bytes, kind: str) -> Bundle:
     if not isinstance(about, dict):
         raise TypeError(f"about: expected an object, got {shortened(about)}")
     return Bundle(kind, about, safetensors.torch.load(data))
-
-
-def _check_metadata(metadata: dict[str, Any], kind: str) -> None:
-    if metadata["bundle"] != str(FORMAT):
-        raise DamagedFileError(
-            f"written in format {shortened(metadata['bundle'])}, this version reads {FORMAT}; "
-            "install the version of count01-lens that wrote it"
-        )
-    if metadata["kind"] != kind:
-        raise DamagedFileError(
-            f"expected a file of kind {kind!r}, got one of kind {shortened(metadata['kind'])}; "
-            "give another file"
-        )
 
 
 def _taken_apart(data: bytes) -> tuple[dict[str, Any], bytes]:

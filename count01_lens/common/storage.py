@@ -46,15 +46,18 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     The file gets the modes that the user's umask gives to any new file.
     """
-    while True:
+    renamed = False
+    while not renamed:
         temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{path.name}")
         try:
             with open(temporary, "xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            if _renamed(temporary, path):
-                break
+            # Another process may take the file for a leftover and remove it.
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(temporary, path)
+                renamed = True
         except BaseException as error:
             temporary.unlink(missing_ok=True)
             if isinstance(error, OSError):
@@ -66,15 +69,6 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _renamed(temporary: Path, path: Path) -> bool:
-    """Rename a file; False if another process took it for a leftover and removed it."""
-    try:
-        os.replace(temporary, path)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def is_temporary(path: Path, of: str = ".+") -> bool:

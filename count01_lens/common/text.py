@@ -120,21 +120,15 @@ def sum_of_terms(terms: Iterable[tuple[float, str]]) -> str:
     >>> sum_of_terms([(1, "n1"), (-1.0034, "n0"), (0.0001, "n2"), (-0.41, "")])
     'n1 − 1.003·n0 − 0.41'
     """
-    written = [_term(value, name) for value, name in terms if abs(value) >= 5e-4]
-    if not written:
-        return "0"
-    first, *rest = written
-    lead = first[2:] if first.startswith("+ ") else "−" + first[2:]
-    return " ".join([lead, *rest])
-
-
-def _term(value: float, name: str) -> str:
-    sign = "+ " if value > 0 else "− "
-    size = abs(value)
-    number = f"{size:.3f}".rstrip("0").rstrip(".") if size < 100 else f"{size:.3g}"
-    if not name:
-        return sign + number
-    return sign + (name if number == "1" else f"{number}·{name}")
+    written = ""
+    for value, name in terms:
+        size = abs(value)
+        if size >= 5e-4:
+            number = f"{size:.3f}".rstrip("0").rstrip(".") if size < 100 else f"{size:.3g}"
+            factor = "" if number == "1" and name else number + "·" * bool(name)
+            sign = (" + " if value > 0 else " − ") if written else "−" * bool(value < 0)
+            written += sign + factor + name
+    return written or "0"
 
 
 def as_code(value: Any) -> str:
@@ -154,10 +148,9 @@ def duration(seconds: float | None) -> str:
 
 def file_size(size: int) -> str:
     """Write a number of bytes in words."""
-    for unit, name in ((1_000_000, "MB"), (1_000, "kB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} bytes"
+    if size >= 1_000_000:
+        return f"{size / 1_000_000:.1f} MB"
+    return f"{size / 1_000:.1f} kB" if size >= 1_000 else f"{size} bytes"
 
 
 def _typeset(text: str) -> str:

@@ -34,7 +34,7 @@ from count01_lens.heads.metrics import (
     measure_all,
     metrics_of,
 )
-from count01_lens.heads.probe_fits import Fits, ManyFits, check_probe
+from count01_lens.heads.probe_fits import Fits, check_probe
 from count01_lens.heads.runners import CountRunner, Runner, runner_for
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
@@ -122,14 +122,8 @@ class HeadAnalysis:
 
     def sampled_shapley(self, metric: str, *, n_permutations: int = 100, seed: int = 0) -> Estimate:
         """Estimate Shapley values, with standard errors, for any number of heads."""
-        chosen = self._metric(metric)
-        return sampled_shapley(
-            self._value(chosen),
-            self.data.n_heads,
-            empty=chosen.of_no_heads(self.data),
-            n_permutations=n_permutations,
-            seed=seed,
-        )
+        value = self._value(self._metric(metric))
+        return sampled_shapley(value, self.data.n_heads, n_permutations=n_permutations, seed=seed)
 
     def sampled_interactions(self, metric: str, *, n_samples: int = 50, seed: int = 0) -> Estimate:
         """Estimate interactions of all pairs, with standard errors, for any number of heads."""
@@ -144,14 +138,9 @@ class HeadAnalysis:
                 "verdict: expected at least two heads, got one: there is no other to compete or "
                 "cooperate with"
             )
-        tasks = {"answer": "s_acc", "end": "eos_l_acc"}
-        return judge(
-            {
-                question: self.interactions(metric)
-                for question, metric in tasks.items()
-                if question in self.data.asked
-            }
-        )
+        judged = {"answer": "s_acc", "end": "eos_l_acc"}
+        asked = [question for question in judged if question in self.data.asked]
+        return judge({question: self.interactions(judged[question]) for question in asked})
 
     @property
     def answer(self) -> str:
@@ -342,9 +331,9 @@ def _pairs(singles: Groups, heads: pd.DataFrame) -> tuple[dict[str, Array], floa
     masks = np.zeros((len(first), n), dtype=bool)
     masks[np.arange(len(first)), first] = masks[np.arange(len(first)), second] = True
     start, fits = None, singles.fits
-    if isinstance(fits, ManyFits):
+    if fits.starts is not None and fits.objectives is not None:
         better = np.where(fits.objectives[first] <= fits.objectives[second], first, second)
-        start = fits.weights[better]
+        start = fits.starts[better]
     pairs = Groups(data, masks, start=start)
     for name, values in measure_all(pairs).items():
         matrices[name][first, second] = matrices[name][second, first] = values

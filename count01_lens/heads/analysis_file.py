@@ -33,7 +33,7 @@ _DATA = {
 }
 _ASKED = {"heads": "f {0} head {0}_choice", "rest": "f {0} {0}_choice", "answers": "i {0}"}
 _FITS = {
-    "weights": "f head feature",
+    "starts": "f head row feature",
     "objectives": "f head",
     "gradient_norms": "f head",
     "n_iter": "i head",
@@ -113,6 +113,9 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
         raise ValueError(f"expected a row for each of {data.n_heads} heads")
     numbers = {name: heads[name].to_numpy() for name in (*names, "layer", "head")}
     _sizes(numbers, dict.fromkeys(names, "f head") | {"layer": "i head", "head": "i head"}, sizes)
+    if counts is not None:
+        kinds = dict.fromkeys(("w01", "w02", "head_weight"), "f head")
+        _sizes({name: counts[name].to_numpy() for name in kinds}, kinds, sizes)
     if not set(heads["category"]) <= set(CATEGORIES):
         raise ValueError(f"expected categories of {CATEGORIES}")
     _sizes(arrays, {"accuracy": "f split", "worst_gradient": "f"}, {})
@@ -121,7 +124,7 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
         raise ValueError(f"expected accuracies of questions, got {shortened(text['accuracy'])}")
     sizes["feature"] = data.n_heads * data.d_head + 1
     fits = None
-    if "fits.weights" in arrays:
+    if "fits.starts" in arrays:
         found = _read("fits", _FITS, arrays, sizes | {"class": 2})
         fits = ManyFits(**{each.name: found[each.name] for each in fields(ManyFits)})
     worst = float(arrays["worst_gradient"])

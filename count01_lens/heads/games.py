@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_int
 
-# Gives the values of groups, which are rows of booleans.
+# Gives the values of groups, which are rows of booleans; one of them may be empty.
 Value = Callable[[Bool[Array, "group head"]], Float[Array, " group"]]
 
 
@@ -80,23 +80,15 @@ def sampled_shapley(
     value: Value,
     n_heads: int,
     *,
-    empty: float,
     n_permutations: int = 100,
     seed: int = 0,
 ) -> Estimate:
-    """Estimate Shapley values: what each head adds when heads come in a random order.
-
-    Args:
-        value: gives the values of groups, which are rows of booleans.
-        n_heads: how many heads there are.
-        empty: value of the empty group.
-        n_permutations: random orders to average over, at least 2.
-        seed: of the orders.
-    """
+    """Estimate Shapley values: what each head adds when heads come in a random order."""
     check_int("n_heads", n_heads, at_least=1)
     check_int("n_permutations", n_permutations, at_least=2)
     rng = np.random.default_rng(seed)
     gains = np.empty((n_permutations, n_heads))
+    (empty,) = value(np.zeros((1, n_heads), dtype=bool))
     for row in gains:
         order = rng.permutation(n_heads)
         groups = np.tri(n_heads, dtype=bool)[:, np.argsort(order)]
@@ -116,12 +108,6 @@ def sampled_interactions(
 
     For each pair, groups of the other heads are drawn, their size uniform from none to all: the
     mean synergy of the pair over such groups is its interaction index. The diagonal is left zero.
-
-    Args:
-        value: gives the values of groups, which are rows of booleans, the empty one included.
-        n_heads: how many heads there are, at least 2.
-        n_samples: groups to draw for each pair, at least 2.
-        seed: of the groups.
     """
     check_int("n_heads", n_heads, at_least=2)
     check_int("n_samples", n_samples, at_least=2)

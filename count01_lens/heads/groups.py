@@ -11,7 +11,6 @@ from count01_lens.common.types import Array
 from count01_lens.heads.games import subset_sizes
 from count01_lens.heads.head_data import HeadData
 from count01_lens.heads.metrics import Groups, measure_all, metrics_of
-from count01_lens.heads.probe_fits import ManyFits, OneVsRestFits
 
 LARGEST_EXACT = 18
 # Probes fitted together: enough to show progress, few enough to waste little if it is stopped.
@@ -88,7 +87,7 @@ def fit_all(
         scores[numbers] = groups.probe_accuracy
         fits = groups.fits
         worst = float(np.fmax(worst, fits.worst_gradient))
-        if isinstance(fits, ManyFits | OneVsRestFits):
+        if fits.starts is not None:
             if starts is None:
                 starts = np.zeros((n, *fits.starts.shape[1:]))
             starts[numbers], objectives[numbers] = fits.starts, fits.objectives

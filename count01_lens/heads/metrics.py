@@ -45,7 +45,7 @@ class Groups:
         data: HeadData,
         masks: Masks,
         *,
-        start: Float[Array, "group ..."] | None = None,
+        start: Float[Array, "group row feature_and_bias"] | None = None,
         fits: Fits | None = None,
     ):
         self.data, self.masks, self._start, self._fits = data, masks, start, fits

@@ -7,7 +7,6 @@ scikit-learn is fitted to one after the other. What comes back can be asked the 
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,15 +28,14 @@ class Fits(ABC):
         classes: the labels, sorted.
         weights: w of each fit, zero outside its features; then b. None unless w·x + b decides
             between two classes.
+        starts: what other fits may start from; None if nothing.
+        objectives: value reached; None where nobody knows.
     """
 
     classes: Shaped[Array, " class_"]
-    weights: Float[Array, "fit feature_and_bias"] | None
-
-    @property
-    def starts(self) -> Float[Array, "fit ..."] | None:
-        """What the `start` of other fits may be taken from, a row per fit; None if nothing."""
-        return None
+    weights: Any
+    starts: Float[Array, "fit row feature_and_bias"] | None
+    objectives: Float[Array, " fit"] | None
 
     @property
     def worst_gradient(self) -> float:
@@ -57,74 +55,39 @@ class Fits(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ManyFits(Fits):
-    """Linear SVMs of two classes, fitted to different subsets of the same features.
+    """Linear SVMs, fitted together to different subsets of the same features.
 
     Attributes:
-        weights: w of each fit, zero outside its features; then b.
-        objectives: value reached.
-        gradient_norms: relative size of the gradient at the end of each fit.
-        n_iter: steps taken.
-        classes: the two labels; f(x) > 0 is the second one.
+        starts: w of each fit, zero outside its features; then b. One row for two classes, where
+            f(x) > 0 is the second; else a row for each class against the rest.
+        objectives: value reached, summed over rows.
+        gradient_norms: relative size of the gradient at the end of each fit, the largest of rows.
+        n_iter: steps taken, the most of rows.
+        classes: the labels, sorted.
     """
 
-    weights: Float[Array, "fit feature_and_bias"]
+    starts: Float[Array, "fit row feature_and_bias"]
     objectives: Float[Array, " fit"]
     gradient_norms: Float[Array, " fit"]
     n_iter: Int[Array, " fit"]
-    classes: Shaped[Array, "class_=2"]
+    classes: Shaped[Array, " class_"]
 
     @property
-    def starts(self) -> Float[Array, "fit feature_and_bias"]:
-        """The weights."""
-        return self.weights
+    def weights(self) -> Float[Array, "fit feature_and_bias"] | None:
+        """The only row of each fit of two classes."""
+        return self.starts[:, 0] if self.starts.shape[1] == 1 else None
 
     @property
     def worst_gradient(self) -> float:
         """Largest relative gradient at the end of a fit."""
         return float(self.gradient_norms.max())
 
-    def decisions(self, X: Float[Array, "sample feature"]) -> Float[Array, "sample fit"]:
-        """Return f(x) of every fit."""
-        return np.asarray(X @ self.weights[:, :-1].T + self.weights[:, -1])
-
     def predict(self, X: Float[Array, "sample feature"]) -> Shaped[Array, "sample fit"]:
-        """Return the label that every fit gives to every sample; f(x) = 0 is the first one."""
-        return np.asarray(np.where(self.decisions(X) > 0, self.classes[1], self.classes[0]))
-
-
-@dataclass(frozen=True, eq=False)
-class OneVsRestFits(Fits):
-    """Linear SVMs of more than two classes, fitted to different subsets of the same features.
-
-    Attributes:
-        by_class: of each class against the rest.
-        classes: their labels, sorted.
-    """
-
-    by_class: tuple[ManyFits, ...]
-    classes: Shaped[Array, " class_"]
-
-    weights = None  # no single w·x + b decides
-
-    @property
-    def starts(self) -> Float[Array, "fit class_ feature_and_bias"]:
-        """Weights and biases, by class."""
-        return np.stack([fits.weights for fits in self.by_class], axis=1)
-
-    @property
-    def objectives(self) -> Float[Array, " fit"]:
-        """Value reached, summed over classes."""
-        return np.asarray(sum(fits.objectives for fits in self.by_class))
-
-    @property
-    def worst_gradient(self) -> float:
-        """Largest relative gradient at the end of a fit."""
-        return max(fits.worst_gradient for fits in self.by_class)
-
-    def predict(self, X: Float[Array, "sample feature"]) -> Shaped[Array, "sample fit"]:
-        """Return the label of the largest f(x); of equal ones, the first."""
-        decisions = np.stack([fits.decisions(X) for fits in self.by_class])
-        return np.asarray(self.classes[decisions.argmax(axis=0)])
+        """Return the labels: that of the largest f(x), of equal ones the first."""
+        rows = self.starts.swapaxes(0, 1)
+        decisions = np.stack([X @ row[:, :-1].T + row[:, -1] for row in rows])
+        found = (decisions[0] > 0).astype(int) if len(rows) == 1 else decisions.argmax(axis=0)
+        return np.asarray(self.classes[found])
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +106,8 @@ class ClassifierFits(Fits):
     weights: Float[Array, "fit feature_and_bias"] | None
     classes: Shaped[Array, " class_"]
 
+    starts = objectives = None
+
     def predict(self, X: Float[Array, "sample feature"]) -> Shaped[Array, "sample fit"]:
         """Return the label that every fit gives to every sample."""
         pairs = zip(self.probes, self.supports, strict=True)
@@ -156,7 +121,7 @@ def fit_probes(
     supports: Bool[Array, "fit feature"],
     *,
     probe: Any = None,
-    start: Float[Array, "fit *class_and_weights"] | None = None,
+    start: Float[Array, "fit row feature_and_bias"] | None = None,
 ) -> Fits:
     """Fit a probe to each of many subsets of the features.
 
@@ -166,14 +131,17 @@ def fit_probes(
         supports: which features each fit may use.
         probe: a classifier of scikit-learn, of which every fit gets a clone; by default a
             `LinearSVM()`. A LinearSVM with a squared hinge and a penalised bias is fitted to all
-            subsets together, which is far faster.
-        start: `weights` to start from (`starts` with more than two classes), for a probe that is
-            fitted so; others always start anew.
+            subsets together, by one Newton step for many, which is far faster.
+        start: `starts` of other fits, for a probe that is fitted so; others always start anew.
     """
     probe = LinearSVM() if probe is None else check_probe(probe)
     _check(X, y, supports)
-    if _fast(probe):
-        return _fit_together(X, y, supports, probe, start)
+    # A subclass may do anything else.
+    squared = type(probe) is LinearSVM and probe.loss == "squared_hinge"
+    if squared and probe.penalise_bias is True:
+        probe._check_parameters()
+        C = probe.C / len(X) if probe.average else probe.C
+        return fit_many(X, y, supports, start=start, C=C, tol=probe.tol, max_iter=probe.max_iter)
     probes = tuple(clone(probe).fit(X[:, support], y) for support in supports)
     return ClassifierFits(probes, supports, _weights_of(probes, X, supports), np.unique(y))
 
@@ -196,77 +164,44 @@ def fit_many(
     y: Shaped[Array, " sample"],
     supports: Bool[Array, "fit feature"],
     *,
-    start: Float[Array, "fit feature_and_bias"] | None = None,
+    start: Float[Array, "fit row feature_and_bias"] | None = None,
     C: float = DEFAULT_C,
     tol: float = 1e-10,
     max_iter: int = 200,
 ) -> ManyFits:
-    """Fit `LinearSVM(C=C)` to many subsets of the features at once.
-
-    The same Newton steps as for one fit, taken together.
-
-    Args:
-        X: features.
-        y: labels of two classes; True or the larger one is positive.
-        supports: which features each fit may use.
-        start: weights and biases to start from.
-        C: weight of the hinge losses.
-        tol: how small each gradient has to be, relative to its size at w = 0, b = 0.
-        max_iter: steps after which to give up.
-    """
+    """Fit `LinearSVM(C=C)` to many subsets of the features at once: the same steps, together."""
     check_number("C", C, above=0)
     check_number("tol", tol, above=0)
     check_int("max_iter", max_iter, at_least=1)
     _check(X, y, supports)
     classes = np.unique(y)
-    if len(classes) != 2:
-        raise ValueError(
-            f"y: expected labels of two classes, got {len(classes)}; use fit_probes for more"
-        )
-    Z = signed_rows(X, y == classes[1])
     allowed = np.column_stack([supports, np.ones(len(supports), dtype=bool)])
-    V = np.zeros(allowed.shape) if start is None else np.where(allowed, start, 0.0)
-    batches = [
-        minimise_many_squared_hinges(Z, allowed[part], V[part], C, tol, max_iter)
-        for part in (slice(i, i + _TOGETHER) for i in range(0, len(V), _TOGETHER))
-    ]
-    weights, objectives, gradients, steps = map(np.concatenate, zip(*batches, strict=True))
-    fits = ManyFits(weights, objectives, gradients, steps, classes)
+    rows = []
+    for row, label in enumerate(classes[1:] if len(classes) == 2 else classes):
+        Z = signed_rows(X, y == label)
+        V = np.zeros(allowed.shape) if start is None else np.where(allowed, start[:, row], 0.0)
+        batches = [
+            minimise_many_squared_hinges(Z, allowed[part], V[part], C, tol, max_iter)
+            for part in (slice(i, i + _TOGETHER) for i in range(0, len(V), _TOGETHER))
+        ]
+        rows.append([np.concatenate(part) for part in zip(*batches, strict=True)])
+    starts, objectives, gradients, steps = (np.stack(part) for part in zip(*rows, strict=True))
+    fits = ManyFits(
+        starts.swapaxes(0, 1),
+        objectives.sum(axis=0),
+        gradients.max(axis=0),
+        steps.max(axis=0),
+        classes,
+    )
     unconverged = int((fits.gradient_norms > tol).sum())
     if unconverged:
         warnings.warn(
-            f"{unconverged} of {len(V)} probes did not converge: the worst relative gradient is "
-            f"{fits.gradient_norms.max():.1e}, above tol={tol:g}; raise max_iter",
+            f"{unconverged} of {len(allowed)} probes did not converge: the worst relative gradient "
+            f"is {fits.worst_gradient:.1e}, above tol={tol:g}; raise max_iter",
             NotConvergedWarning,
             stacklevel=2,
         )
     return fits
-
-
-def _fast(probe: Any) -> bool:
-    """Whether a probe is what `fit_many` solves. A subclass may do anything else."""
-    squared = type(probe) is LinearSVM and probe.loss == "squared_hinge"
-    return squared and probe.penalise_bias is True
-
-
-def _fit_together(
-    X: Float[Array, "sample feature"],
-    y: Shaped[Array, " sample"],
-    supports: Bool[Array, "fit feature"],
-    probe: LinearSVM,
-    start: Float[Array, "fit *class_and_weights"] | None,
-) -> ManyFits | OneVsRestFits:
-    probe._check_parameters()
-    C = probe.C / len(X) if probe.average else probe.C
-    fit = partial(fit_many, supports=supports, C=C, tol=probe.tol, max_iter=probe.max_iter)
-    classes = np.unique(y)
-    if len(classes) == 2:
-        return fit(X, y, start=start)
-    starts = [None] * len(classes) if start is None else start.swapaxes(0, 1)
-    by_class = tuple(
-        fit(X, y == label, start=first) for label, first in zip(classes, starts, strict=True)
-    )
-    return OneVsRestFits(by_class, classes)
 
 
 def _weights_of(

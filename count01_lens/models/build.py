@@ -20,16 +20,15 @@ from count01_lens.models.parameters import (
 
 def hooked_transformer(raw: Mapping[str, Tensor], config: ModelConfig) -> HookedTransformer:
     """Export raw parameters as a plain HookedTransformer with a tokenizer, on the CPU."""
-    _check_raw(raw, config)
+    expected = raw_shapes(config)
+    got = {name: tuple(value.shape) for name, value in raw.items()}
+    if got != expected:
+        raise ValueError(f"raw parameters: expected {expected}, got {got}")
     model = empty_hooked_transformer(config, raw["W_E"].dtype)
-    model.load_state_dict(
-        {
-            name: parameter.detach().contiguous()
-            for name, parameter in transformer_lens_parameters(raw, config).items()
-        }
-        | {"pos_embed.W_pos": torch.zeros_like(model.pos_embed.W_pos)},
-        strict=False,  # the two buffers of the attention block are constants
-    )
+    parameters = transformer_lens_parameters(raw, config)
+    parameters["pos_embed.W_pos"] = torch.zeros_like(model.pos_embed.W_pos)
+    # Not strict: the two buffers of the attention block are constants.
+    model.load_state_dict({k: v.detach().contiguous() for k, v in parameters.items()}, strict=False)
     return model
 
 
@@ -115,10 +114,3 @@ def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
         )
     if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
         raise ValueError("model: expected finite weights, got NaN or infinite ones")
-
-
-def _check_raw(raw: Mapping[str, Tensor], config: ModelConfig) -> None:
-    expected = raw_shapes(config)
-    got = {name: tuple(value.shape) for name, value in raw.items()}
-    if got != expected:
-        raise ValueError(f"raw parameters: expected {expected}, got {got}")

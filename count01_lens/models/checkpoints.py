@@ -14,11 +14,7 @@ import torch
 from torch import Tensor
 
 from count01_lens.common.bundle import Bundle, bundle_bytes, read_bundle
-from count01_lens.common.storage import (
-    DamagedFileError,
-    remove_temporary_files,
-    write_atomically,
-)
+from count01_lens.common.storage import DamagedFileError, remove_temporary_files, write_atomically
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.versions import library_versions
 from count01_lens.models.build import make_hooked_transformer
@@ -60,7 +56,11 @@ def save_checkpoint(
         data = bundle_bytes(Bundle(KIND, about, state))
     except (TypeError, ValueError) as error:
         raise ValueError(f"info and cfg: expected JSON values only ({error})") from error
-    _check_replaceable(file)
+    if os.path.lexists(file):
+        try:
+            read_bundle(file, KIND)
+        except DamagedFileError as error:
+            raise ValueError(f"{error}; to save here, delete it or choose another path") from error
     file.parent.mkdir(parents=True, exist_ok=True)
     remove_temporary_files(file.parent, of=file.name)
     write_atomically(file, data)
@@ -80,7 +80,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> HookedTransformer:
     bundle = _read(file)
     try:
         return _model_of(bundle)
-    except CheckpointError as error:
+    except ValueError as error:
         raise CheckpointError(f"{file}: {error}") from error
 
 
@@ -134,15 +134,6 @@ def _about(model: HookedTransformer, info: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_replaceable(file: Path) -> None:
-    if not os.path.lexists(file):
-        return
-    try:
-        read_bundle(file, KIND)
-    except DamagedFileError as error:
-        raise ValueError(f"{error}; to save here, delete it or choose another path") from error
-
-
 def _read(file: Path) -> Bundle:
     try:
         bundle = read_bundle(file, KIND)
@@ -160,11 +151,15 @@ def _model_of(bundle: Bundle) -> HookedTransformer:
     _check_state(cfg, bundle.tensors)
     frozen = bundle.about.get("frozen_parameters", [])
     if not isinstance(frozen, list):
-        raise CheckpointError(f"frozen_parameters: expected a list, got {shortened(frozen)}")
+        raise ValueError(f"frozen_parameters: expected a list, got {shortened(frozen)}")
     model = _make_model(cfg, is_count01=bundle.about.get("reads_count01") is True)
     model.load_state_dict(bundle.tensors)
-    _try_out(model)
-    for name in _INERT.keys() - {"device", "n_devices"}:
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, 1, dtype=torch.long))
+    except Exception as error:  # some impossible values of cfg only show when it is run
+        raise ValueError(f"cfg: the model made of it does not run ({error})") from error
+    for name in ("seed", "tokenizer_name", "init_weights"):
         setattr(model.cfg, name, cfg[name])
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in frozen)
@@ -183,66 +178,48 @@ def _cfg_from_json(cfg: Any) -> dict[str, Any]:
     from transformer_lens import HookedTransformerConfig
 
     if not isinstance(cfg, dict):
-        raise CheckpointError(f"expected an object 'hooked_transformer', got {shortened(cfg)}")
+        raise ValueError(f"expected an object 'hooked_transformer', got {shortened(cfg)}")
     known = HookedTransformerConfig.__dataclass_fields__
     unknown = sorted(set(cfg) - set(known))
     if unknown or not {"d_model", "n_layers", "dtype", *_INERT} <= set(cfg):
-        raise CheckpointError(
+        raise ValueError(
             "cfg: expected the fields of HookedTransformerConfig, "
             f"got unknown {shortened(unknown)} or too few"
         )
     if not isinstance(cfg["dtype"], str) or cfg["dtype"] not in _DTYPES:
-        raise CheckpointError(f"cfg: expected dtype {list(_DTYPES)}, got {shortened(cfg['dtype'])}")
-    return {**cfg, "dtype": _DTYPES[cfg["dtype"]]}
+        raise ValueError(f"cfg: expected dtype {list(_DTYPES)}, got {shortened(cfg['dtype'])}")
+    return {"init_weights": True, **cfg, "dtype": _DTYPES[cfg["dtype"]]}
 
 
 def _check_state(cfg: dict[str, Any], state: Mapping[str, Tensor]) -> None:
     """Hold names, shapes, dtypes and values against what cfg describes, before making it."""
     if not isinstance(cfg["n_layers"], int) or not 0 < cfg["n_layers"] <= len(state):
-        raise CheckpointError(f"cfg: n_layers = {shortened(cfg['n_layers'])} is not usable")
+        raise ValueError(f"cfg: n_layers = {shortened(cfg['n_layers'])} is not usable")
     with torch.device("meta"):
         expected = _make_model(cfg, is_count01=False).state_dict()
     different = sorted(set(expected) ^ set(state))
     if different:
-        raise CheckpointError(f"its tensors do not fit cfg: {', '.join(different[:5])}")
+        raise ValueError(f"its tensors do not fit cfg: {', '.join(different[:5])}")
     for name, tensor in state.items():
         # The constant buffer IGNORE takes torch's default dtype of the moment; any of them will do.
         dtypes = _DEFAULT_DTYPES if name.endswith("IGNORE") else [expected[name].dtype]
         if tensor.shape != expected[name].shape or tensor.dtype not in dtypes:
-            raise CheckpointError(
+            raise ValueError(
                 f"{name}: expected {expected[name].dtype} {list(expected[name].shape)}, "
                 f"got {tensor.dtype} {list(tensor.shape)}"
             )
-    try:
-        _check_values(state, "its tensors")
-    except ValueError as error:
-        raise CheckpointError(str(error)) from error
+    _check_values(state, "its tensors")
 
 
 def _make_model(cfg: dict[str, Any], *, is_count01: bool) -> HookedTransformer:
-    tokenizer = None
-    if is_count01:
-        from count01_lens.tasks.tokenizer import count01_tokenizer
+    from count01_lens.tasks.tokenizer import count01_tokenizer
 
-        tokenizer = count01_tokenizer()
-    stored_init = cfg.get("init_weights", True)
+    tokenizer = count01_tokenizer() if is_count01 else None
     try:
-        model = make_hooked_transformer(
-            {**cfg, **_INERT, "init_weights": False}, tokenizer=tokenizer, move_to_device=False
-        )
+        inert = {**cfg, **_INERT, "init_weights": False}
+        return make_hooked_transformer(inert, tokenizer=tokenizer, move_to_device=False)
     except Exception as error:  # whatever a config with impossible values makes the library raise
-        raise CheckpointError(f"cfg: no model can be made of it ({error})") from error
-    model.cfg.init_weights = stored_init
-    return model
-
-
-def _try_out(model: HookedTransformer) -> None:
-    """Run one token: some impossible values of cfg only show then."""
-    try:
-        with torch.no_grad():
-            model(torch.zeros(1, 1, dtype=torch.long))
-    except Exception as error:
-        raise CheckpointError(f"cfg: the model made of it does not run ({error})") from error
+        raise ValueError(f"cfg: no model can be made of it ({error})") from error
 
 
 def _plain(value: Any) -> Any:

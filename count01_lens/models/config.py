@@ -5,26 +5,9 @@ Nothing heavy is imported here: the command line takes its defaults from this.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Literal
 
 from count01_lens.common.validation import check_bool, check_choice, check_int
-
-
-class HeadSize:
-    """A field that is a whole number, although None may be given: `d_embed // n_heads` then."""
-
-    @overload
-    def __get__(self, config: None, owner: type) -> None: ...
-    @overload
-    def __get__(self, config: "ModelConfig", owner: type) -> int: ...
-    def __get__(self, config: "ModelConfig | None", owner: type) -> int | None:
-        if config is None:
-            return None
-        given: int | None = vars(config)["d_head"]
-        return config.d_embed // config.n_heads if given is None else given
-
-    def __set__(self, config: "ModelConfig", given: int | None) -> None:
-        vars(config)["d_head"] = given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +32,7 @@ class ModelConfig:
 
     d_embed: int = 32
     n_heads: int = 16
-    d_head: HeadSize = HeadSize()
+    d_head: int = None  # type: ignore[assignment]  # a number as soon as there is a config
     output: Literal["fused", "residual"] = "fused"
     layer_norm: bool = True
     qkv_bias: bool = False
@@ -59,14 +42,15 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("d_embed", "n_heads", "n_ctx"):
-            object.__setattr__(self, name, check_int(name, getattr(self, name), at_least=1))
-        if vars(self)["d_head"] is None and self.d_embed < self.n_heads:
+            vars(self)[name] = check_int(name, getattr(self, name), at_least=1)
+        if self.d_head is None and self.d_embed < self.n_heads:
             raise ValueError(
                 f"d_head = d_embed // n_heads = {self.d_embed} // {self.n_heads} is 0: "
                 "expected at least as many embedding dimensions as heads; "
                 "give d_head, for example d_head=1"
             )
-        object.__setattr__(self, "d_head", check_int("d_head", self.d_head, at_least=1))
+        d_head = self.d_embed // self.n_heads if self.d_head is None else self.d_head
+        vars(self)["d_head"] = check_int("d_head", d_head, at_least=1)
         check_choice("output", self.output, ("fused", "residual"))
         check_choice("init", self.init, ("pytorch", "transformer_lens"))
         for name in ("layer_norm", "qkv_bias", "scale_scores"):

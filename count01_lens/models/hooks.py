@@ -3,8 +3,10 @@
 Heads are counted through the layers: head h of layer l is number `l * n_heads + h`.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,8 +23,7 @@ _BATCH = 16
 
 def head_names(model: HookedTransformer) -> list[tuple[int, int]]:
     """List every head as (layer, head), in the order of all per-head results."""
-    numbers = range(model.cfg.n_layers * model.cfg.n_heads)
-    return [divmod(number, model.cfg.n_heads) for number in numbers]
+    return list(itertools.product(range(model.cfg.n_layers), range(model.cfg.n_heads)))
 
 
 def z_hook(layer: int) -> str:
@@ -61,23 +62,15 @@ def ablation_hooks(
         heads: numbers, or (layer, head) pairs.
         means: what to put in their place, for all heads of the model; zeros if not given.
     """
-    by_layer: dict[int, list[int]] = {}
-    for number in check_heads(model, heads):
-        layer, head = divmod(number, model.cfg.n_heads)
-        by_layer.setdefault(layer, []).append(head)
+    n_heads = model.cfg.n_heads
 
-    def replace(layer: int, chosen: list[int]) -> Hook:
-        def hook_z(z: Tensor, hook: Any) -> Tensor:
-            z = z.clone()
-            first = layer * model.cfg.n_heads
-            z[:, :, chosen] = (
-                0.0 if means is None else means[[first + head for head in chosen]].to(z)
-            )
-            return z
+    def replace(z: Tensor, hook: Any, numbers: list[int]) -> Tensor:
+        z = z.clone()
+        z[:, :, [n % n_heads for n in numbers]] = 0.0 if means is None else means[numbers].to(z)
+        return z
 
-        return hook_z
-
-    return [(z_hook(layer), replace(layer, chosen)) for layer, chosen in by_layer.items()]
+    by_layer = itertools.groupby(check_heads(model, heads), key=lambda number: number // n_heads)
+    return [(z_hook(layer), partial(replace, numbers=list(group))) for layer, group in by_layer]
 
 
 @contextmanager
@@ -88,8 +81,12 @@ def hooks_attached(
 
     Hooks that were there before stay, and so do these if TransformerLens resets its own inside.
     """
-    points = ((model.hook_dict[name], hook) for name, hook in hooks)
-    with torch_hooks((point, "forward_hook", _as_torch(hook, point)) for point, hook in points):
+
+    def as_torch(name: str, hook: Hook) -> tuple[torch.nn.Module, str, Hook]:
+        point = model.hook_dict[name]
+        return point, "forward_hook", lambda module, inputs, output: hook(output, hook=point)
+
+    with torch_hooks(as_torch(name, hook) for name, hook in hooks):
         yield model
 
 
@@ -117,10 +114,6 @@ def torch_hooks(
                 del registry[key]
 
 
-def _as_torch(hook: Hook, point: Any) -> Hook:
-    return lambda module, inputs, output: hook(output, hook=point)
-
-
 def check_heads(model: HookedTransformer, heads: Iterable[HeadName]) -> list[int]:
     """Return the numbers of heads given as numbers or (layer, head) pairs; raise if there is none.
 
@@ -131,22 +124,16 @@ def check_heads(model: HookedTransformer, heads: Iterable[HeadName]) -> list[int
 
 def head_numbers(heads: Iterable[HeadName], n_layers: int, n_heads: int) -> list[int]:
     """Do the same for any model of some layers with some heads each."""
-    total = n_layers * n_heads
-    numbers = []
+    numbers = set()
     for head in several_heads(heads):
-        if isinstance(head, tuple):
-            layer, number = head[0], head[0] * n_heads + head[1]
-            exists = 0 <= layer < n_layers and 0 <= head[1] < n_heads
-        else:
-            number = int(head)
-            exists = 0 <= number < total
-        if not exists:
+        layer, number = head if isinstance(head, tuple) else divmod(head, n_heads)
+        if not (0 <= layer < n_layers and 0 <= number < n_heads):
             raise ValueError(
                 f"heads: there is no head {head!r}; the model has {n_layers} layer(s) of "
-                f"{n_heads} heads, numbered 0 to {total - 1}"
+                f"{n_heads} heads, numbered 0 to {n_layers * n_heads - 1}"
             )
-        numbers.append(number)
-    return sorted(set(numbers))
+        numbers.add(int(layer * n_heads + number))
+    return sorted(numbers)
 
 
 def several_heads(heads: Iterable[HeadName]) -> tuple[HeadName, ...]:

@@ -43,16 +43,12 @@ class SplitSpec:
         object.__setattr__(self, "size", check_int("size", self.size, at_least=1))
         for name in ("zeros_and_ones", "twos"):
             interval = getattr(self, name)
-            if not (
-                isinstance(interval, Sequence)
-                and len(interval) == 2
-                and all(is_int(end) for end in interval)
-            ):
+            is_row = isinstance(interval, Sequence) and len(interval) == 2
+            if not is_row or not all(map(is_int, interval)):
                 raise ValueError(
                     f"{name}: expected (smallest, largest) as two whole numbers, got {interval!r}"
                 )
-            smallest, largest = interval
-            if not 0 <= smallest <= largest <= MAX_COUNT:
+            if not 0 <= interval[0] <= interval[1] <= MAX_COUNT:
                 raise ValueError(
                     f"{name}: expected 0 <= smallest <= largest <= {MAX_COUNT}, got {interval!r}"
                 )
@@ -144,14 +140,15 @@ def make_splits(
         (torch.Size([1500, 3]), torch.bool)
     """
     seed = check_seed(seed)
+    drawn = {}
     specs = {"train": train, "validation": validation, "test": test}
     for name, spec in specs.items():
         if not isinstance(spec, SplitSpec):
             raise TypeError(f"{name}: expected a SplitSpec, got {spec!r}")
-    drawn = {
-        name: Split(name, _draw_counts(spec, seed, _STREAMS[name]), seed)
-        for name, spec in specs.items()
-    }
+        rng = np.random.default_rng([seed, _STREAMS[name]])
+        ranges = (spec.zeros_and_ones, spec.zeros_and_ones, spec.twos)
+        columns = [rng.integers(low, high, size=spec.size, endpoint=True) for low, high in ranges]
+        drawn[name] = Split(name, torch.from_numpy(np.stack(columns, axis=1)), seed)
     return Splits(**drawn)
 
 
@@ -197,10 +194,3 @@ def as_counts(data: CountsLike) -> Int[Tensor, "sample 3"]:
         outside = counts[((counts < 0) | (counts > MAX_COUNT)).any(1)][0].tolist()
         raise ValueError(f"counts: expected numbers from 0 to {MAX_COUNT}, got {outside}")
     return counts
-
-
-def _draw_counts(spec: SplitSpec, seed: int, stream: int) -> Int[Tensor, "sample 3"]:
-    rng = np.random.default_rng([seed, stream])
-    ranges = (spec.zeros_and_ones, spec.zeros_and_ones, spec.twos)
-    columns = [rng.integers(low, high, size=spec.size, endpoint=True) for low, high in ranges]
-    return torch.from_numpy(np.stack(columns, axis=1))

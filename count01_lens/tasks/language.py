@@ -5,6 +5,7 @@ writing '[EOS]' after it the *syntactic* one. Ties are answered by '5'.
 """
 
 import operator
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -34,6 +35,8 @@ class Token(IntEnum):
 TOKENS: tuple[str, ...] = ("[BOS]", "0", "1", "2", "=", "4", "5", "[EOS]")
 COUNTED = (Token.ZERO, Token.ONE, Token.TWO)
 _BY_TEXT = {text: Token(index) for index, text in enumerate(TOKENS)}
+_TOKEN = re.compile("|".join(map(re.escape, TOKENS)))
+_SENTENCE = r"(?:\[BOS\])?([012]*)(?:(=)(?:([45])(\[EOS\])?)?)?"
 
 
 class SentenceError(ValueError):
@@ -45,7 +48,8 @@ class MalformedSentenceError(SentenceError):
 
     def __init__(self, text: str, position: int, expected: str):
         self.text, self.position, self.expected = text, position, expected
-        found = repr(_token_text_at(text, position)) if position < len(text) else "the end"
+        token = _TOKEN.match(text, position)
+        found = repr(token[0] if token else text[position]) if position < len(text) else "the end"
         super().__init__(
             f"malformed sentence at position {position}: expected {expected}, got {found}\n"
             + _pointer(text, position)
@@ -104,18 +108,13 @@ class Sentence:
     @property
     def right_answer(self) -> Answer:
         """The answer that the counts call for."""
-        n0, n1, _ = self.counts
-        return right_answer(n0, n1)
+        return right_answer(*self.counts[:2])
 
     @property
     def tokens(self) -> list[Token]:
         """The sentence as tokens, '[BOS]' first, as far as it was written."""
-        tokens = [Token.BOS, *self.body, Token.EQUALS]
-        if self.answer is not None:
-            tokens.append(_BY_TEXT[self.answer])
-        if self.ended:
-            tokens.append(Token.EOS)
-        return tokens
+        answer = [] if self.answer is None else [_BY_TEXT[self.answer]]
+        return [Token.BOS, *self.body, Token.EQUALS, *answer, *[Token.EOS] * self.ended]
 
     def __str__(self) -> str:
         return "".join(token.text for token in self.tokens[1:] if token is not Token.EOS)
@@ -149,31 +148,14 @@ def parse(text: str) -> Sentence:
     """
     if not isinstance(text, str):
         raise TypeError(f"expected a sentence as a str such as '0110=5', got {text!r}")
-    position = len(Token.BOS.text) if text.startswith(Token.BOS.text) else 0
-    body = []
-    while (token := _token_at(text, position)) in COUNTED:
-        body.append(Token(token))
-        position += 1
-    if token is not Token.EQUALS:
-        raise MalformedSentenceError(text, position, "'0', '1', '2' or '='")
-    position += 1
-    if position == len(text):
-        return Sentence(tuple(body))
-    answer: Answer
-    match _token_at(text, position):
-        case Token.FOUR:
-            answer = "4"
-        case Token.FIVE:
-            answer = "5"
-        case _:
-            raise MalformedSentenceError(text, position, "'4', '5' or the end")
-    position += 1
-    ended = text.startswith(Token.EOS.text, position)
-    if ended:
-        position += len(Token.EOS.text)
-    if position != len(text):
-        raise MalformedSentenceError(text, position, "the end" if ended else "'[EOS]' or the end")
-    return Sentence(tuple(body), answer, ended)
+    read: Any = re.match(_SENTENCE, text)  # nothing at all would do, so it is never None
+    body, equals, answer, end = read.groups()
+    if equals is None:
+        raise MalformedSentenceError(text, read.end(), "'0', '1', '2' or '='")
+    if read.end() < len(text):
+        before_end = "'4', '5' or " if answer is None else "'[EOS]' or " if end is None else ""
+        raise MalformedSentenceError(text, read.end(), f"{before_end}the end")
+    return Sentence(tuple(_BY_TEXT[digit] for digit in body), answer, end is not None)
 
 
 def validate(text: str) -> Sentence:
@@ -232,36 +214,23 @@ def split_into_tokens(text: str) -> list[Token]:
     tokens: list[Token] = []
     position = 0
     while position < len(text):
-        token = _token_at(text, position)
+        token = _TOKEN.match(text, position)
         if token is None:
             raise MalformedSentenceError(text, position, f"one of {' '.join(TOKENS)}")
-        tokens.append(token)
-        position += len(token.text)
+        tokens.append(_BY_TEXT[token[0]])
+        position = token.end()
     return tokens
-
-
-def _token_at(text: str, position: int) -> Token | None:
-    return next((t for piece, t in _BY_TEXT.items() if text.startswith(piece, position)), None)
-
-
-def _token_text_at(text: str, position: int) -> str:
-    token = _token_at(text, position)
-    return text[position] if token is None else token.text
 
 
 def _pointer(text: str, position: int, width: int = 60) -> str:
     """Show the neighbourhood of a position, with a caret under it."""
     start = max(0, position - width // 2)
-    piece = _printable(text[start : start + width])
+    # Tabs and newlines would break the line or move the caret.
+    piece = "".join(c if c.isprintable() else "·" for c in text[start : start + width])
     before = "…" if start > 0 else ""
     after = "…" if start + width < len(text) else ""
     caret = " " * (len(before) + position - start) + "^"
     return f"    {before}{piece}{after}\n    {caret}"
-
-
-def _printable(text: str) -> str:
-    """Replace what would break the line or move the caret, such as tabs and newlines."""
-    return "".join(character if character.isprintable() else "·" for character in text)
 
 
 def _shorten(text: str, width: int = 60) -> str:

@@ -5,6 +5,7 @@ thousands of heads are measured without building a single HookedTransformer.
 """
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,10 +56,7 @@ def head_evolution(
         forms = split_stack(result.count_form(epoch=epoch))
         for model, (form, seed) in enumerate(zip(forms, result.seeds, strict=True)):
             table, starts[model] = _measured(form, task, starts[model])
-            table.insert(0, "epoch", epoch)
-            table.insert(0, "seed", seed)
-            table.insert(0, "model", model)
-            tables.append(table)
+            tables.append(pd.DataFrame({"model": model, "seed": seed, "epoch": epoch, **table}))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -75,19 +73,12 @@ def head_metrics(form: CountForm, splits: Splits) -> pd.DataFrame:
 
 def split_stack(form: CountForm) -> list[CountForm]:
     """Take the tables of a stack apart: a CountForm for each model."""
-    return [
-        CountForm(
-            form.scores[[model]],
-            form.values[[model]],
-            form.logit_weights[[model]],
-            form.logit_bias[[model]],
-        )
-        for model in range(len(form.scores))
-    ]
+    tables = zip(*(getattr(form, field.name).split(1) for field in fields(form)), strict=True)
+    return [CountForm(*of_model) for of_model in tables]
 
 
 def _measured(
-    form: CountForm, task: Task, start: Float[Array, "head feature_and_bias"] | None
+    form: CountForm, task: Task, start: Float[Array, "head row feature_and_bias"] | None
 ) -> tuple[pd.DataFrame, Array | None]:
     """Measure heads; probes start from those of the epoch before, which are close."""
     data = collect(CountRunner(form), task)

@@ -5,7 +5,6 @@ which can raise the logit or lower it.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from count01_lens.models.hooks import HeadName, has_final_norm, through_frozen_n
 from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.language import Sentence, Token
 from count01_lens.tasks.places import At
-from count01_lens.views.attention_view import Asked, AttentionView, look, token_types
+from count01_lens.views.attention_view import Asked, AttentionView, token_types
 from count01_lens.views.circuits_page import Drawing, Section, Table
 
 # Sums in another order differ by some roundings of the largest number; a hook changes far more.
@@ -46,58 +45,36 @@ def show_attribution(
         sentence: such as "0110=". If it has an answer, '[EOS]' after it is shown too.
         heads: numbers, or (layer, head) pairs; all by default.
     """
-    asked = Asked.check(model, sentence, heads)
-    seen = look(model, asked)
+    asked = Asked(model, sentence, heads)
+    seen = asked.look()
     attributions: dict[At, Tensor] = {}
     sections = []
     for at, position, heading, direction in _questions(asked.tokens):
-        parts = _by_token(model, seen.cache, position, direction.to(model.W_U))
-        by_token = asked.grouping.to(parts.by_token) @ parts.by_token
+        added = _by_token(model, seen.cache, position, direction.to(model.W_U))
+        by_token = asked.grouping.to(added) @ added[:-1]
         attributions[at] = by_token[:, asked.heads]
         total = float(direction.to(seen.logits) @ seen.logits[position])
-        text = _text(asked, parts, total, frozen=has_final_norm(model))
-        drawing = _drawing(asked, by_token)
-        sections.append(Section(heading, text, [drawing], _table(asked, parts)))
-    return AttentionView(
-        asked.title,
-        asked.labels,
-        asked.names,
-        seen.attention,
-        tuple(sections),
-        attributions=attributions,
-    )
+        text = _text(asked, added, total)
+        sections.append(Section(heading, [text], [_drawing(asked, by_token)], _table(asked, added)))
+    return asked.view(seen, sections, attributions=attributions)
 
 
 def _questions(tokens: list[Token]) -> Iterable[tuple[At, int, str, Float[Tensor, " vocab=8"]]]:
     """Yield where the model is asked, and the combination of logits that is its answer there."""
     one_hot = torch.eye(D_VOCAB)
     equals = tokens.index(Token.EQUALS)
-    yield (
-        "=",
-        equals,
-        "Direct logit attribution after '=': logit of '4' minus that of '5'",
-        one_hot[Token.FOUR] - one_hot[Token.FIVE],
-    )
+    heading = "Direct logit attribution after '=': logit of '4' minus that of '5'"
+    yield "=", equals, heading, one_hot[Token.FOUR] - one_hot[Token.FIVE]
     if len(tokens) > equals + 1:
         answer = tokens[equals + 1].text
         heading = f"Direct logit attribution after the answer '{answer}': logit of '[EOS]'"
         yield "answer", equals + 1, heading, one_hot[Token.EOS]
 
 
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """Attribution to all heads: from each token, and from what a hook put in their place."""
-
-    by_token: Float[Tensor, "position head"]
-    no_token: Float[Tensor, " head"]
-
-
 def _by_token(
-    model: HookedTransformer,
-    cache: Any,
-    position: int,
-    direction: Float[Tensor, " vocab"],
-) -> _Parts:
+    model: HookedTransformer, cache: Any, position: int, direction: Float[Tensor, " vocab"]
+) -> Float[Tensor, "position_and_none head"]:
+    """Attribution to all heads: from each token, and last from what a hook put in their place."""
     layers = []
     for layer in range(model.cfg.n_layers):
         v = cache["v", layer][0]
@@ -113,13 +90,14 @@ def _by_token(
     if has_final_norm(model):
         scale = cache["ln_final.hook_scale"][0, position].expand(len(written), 1)
         written = through_frozen_norm(model, written, scale)
-    added = (written @ (model.W_U @ direction)).cpu()
-    return _Parts(added[:-1], added[-1])
+    added: Tensor = written @ (model.W_U @ direction)
+    return added.cpu()
 
 
-def _text(asked: Asked, parts: _Parts, total: float, *, frozen: bool) -> list[str]:
-    replaced = float(parts.no_token.sum())
-    heads = float(parts.by_token.sum()) + replaced
+def _text(asked: Asked, added: Float[Tensor, "position_and_none head"], total: float) -> str:
+    replaced = float(added[-1].sum())
+    heads = float(added[:-1].sum()) + replaced
+    frozen = has_final_norm(asked.model)
     scale = " (at the frozen scale of the final layer norm)" if frozen else ""
     text = (
         f"{signed(total)} in all: heads add {signed(heads)}{scale}, everything else "
@@ -127,9 +105,9 @@ def _text(asked: Asked, parts: _Parts, total: float, *, frozen: bool) -> list[st
     )
     if asked.by_type:
         text += f" The sentence has {len(asked.tokens)} tokens; those of a type are drawn as one."
-    if parts.no_token.any():
+    if added[-1].any():
         text += f" Hooks replace outputs of heads: {signed(replaced)} comes from no token."
-    return [text]
+    return text
 
 
 def _drawing(asked: Asked, by_token: Float[Tensor, "shown head"]) -> Drawing:
@@ -156,12 +134,12 @@ def _drawing(asked: Asked, by_token: Float[Tensor, "shown head"]) -> Drawing:
     return Drawing("ColoredTokensMulti", props, caption)
 
 
-def _table(asked: Asked, parts: _Parts) -> Table:
+def _table(asked: Asked, added: Float[Tensor, "position_and_none head"]) -> Table:
     """Attribution by type of token, which are few, also where every token is drawn."""
     columns, grouping = token_types(asked.tokens)
-    values = grouping.to(parts.by_token) @ parts.by_token
-    if parts.no_token.any():
-        columns, values = [*columns, "no token"], torch.cat([values, parts.no_token[None]])
+    values = grouping.to(added) @ added[:-1]
+    if added[-1].any():
+        columns, values = [*columns, "no token"], torch.cat([values, added[-1:]])
     values = torch.cat([values, values.sum(dim=0, keepdim=True)])
     rows = dict(zip(asked.names, values[:, asked.heads].T.tolist(), strict=True))
     return Table([*columns, "sum"], {**rows, "all heads": values.sum(dim=1).tolist()})

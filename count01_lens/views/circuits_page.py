@@ -4,9 +4,7 @@ circuitsvis's own output asks an outside host whether it is there, and then load
 CDN. Here its components are drawn from the bundle inside its package, which stands in a page once
 however many drawings there are, and the page itself forbids every request.
 
-`page` makes a whole document. Another document can have drawings too: `circuits.css` in its head,
-a `section_html` wherever one belongs, and at the end of its body, once, `bundle_script()` and then
-the `render_script` of all its drawings.
+`page` makes a whole document; `report_page` puts drawings into another.
 """
 
 import base64
@@ -44,14 +42,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page.
-
-    Attributes:
-        heading: its title.
-        text: paragraphs that say how to read the drawings.
-        drawings: side by side where there is room.
-        table: numbers below them.
-    """
+    """A part of a page: paragraphs, drawings side by side where there is room, and a table."""
 
     heading: str
     text: Sequence[str]
@@ -63,8 +54,6 @@ def page(title: str, sections: Iterable[Section], *, packed: bool = False) -> st
     """Write sections as one HTML document; the same sections give the same bytes.
 
     Args:
-        title: of the document.
-        sections: in their order.
         packed: compress circuitsvis's code to a third, for notebooks, which keep every output.
             The browser unpacks it; those from before 2023 may not be able to.
     """
@@ -78,13 +67,7 @@ def page(title: str, sections: Iterable[Section], *, packed: bool = False) -> st
 
 
 def section_html(section: Section, first: int = 0, level: int = 2) -> Markup:
-    """Write a section, with places for its drawings.
-
-    Args:
-        section: what to write.
-        first: how many drawings the page has before.
-        level: of its heading.
-    """
+    """Write a section, with places for its drawings; `first` is how many the page has before."""
     drawings = with_ids(section.drawings, first)
     shown = "" if section.table is None else _table_html(section.heading, section.table)
     return render("section.html", section=section, drawings=drawings, table=shown, level=level)

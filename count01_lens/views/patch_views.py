@@ -3,19 +3,18 @@
 Every number carries a `data-count01` attribute, by which a page can be checked against Python.
 """
 
-import numpy as np
 from jaxtyping import Float
 from markupsafe import Markup
 
 from count01_lens.common.text import number, short
 from count01_lens.common.types import Array
-from count01_lens.tasks.language import TOKENS, Token
+from count01_lens.tasks.language import Token
+from count01_lens.views.attention_view import LONGEST, token_types
 from count01_lens.views.document import element, in_notebook
-from count01_lens.views.output_tiles import OutputTile, draw_tiles
-from count01_lens.views.patching import HeadState, PatchSession
+from count01_lens.views.output_tiles import OutputTile, draw_tiles, tile_of
+from count01_lens.views.patching import PatchSession
 from count01_lens.views.pieces import Image, table
 
-LONGEST_SHOWN = 40  # tokens of a sentence; longer ones are shown by type
 _LEGEND = Markup(
     'test sentences with answer <b style="color: #0072B2">4</b> and '
     '<b style="color: #D55E00">5</b>, linear probe <b style="color: #009E73">green</b>; '
@@ -25,21 +24,24 @@ _LEGEND = Markup(
 
 def outputs_picture(session: PatchSession) -> bytes:
     """Draw the outputs of the chosen heads, with linear probes and value vectors, as a PNG."""
-    state, heads = _shown(session)
-    if len(heads) == 1:
-        head = heads[0]
-        near, far = (_tile(session, state, head, whole=whole) for whole in (False, True))
-        return draw_tiles([far, near], tile_inches=3.8)
-    tiles = [_tile(session, state, head) for head in heads]
-    return draw_tiles(tiles, columns=4, tile_inches=2.1 if len(heads) > 2 else 3.0)
+    state = session.shown
+
+    def tile(head: int, title: str, whole: bool) -> OutputTile:
+        values, probe = session.value_vectors(head), state.probes.get(head)
+        return tile_of(title, state.data, head, values, probe, whole)
+
+    s_acc = state.table["s_acc"]
+    tiles = [tile(head, f"head {head}: {s_acc[head]:.3f}", False) for head in session.heads]
+    if len(tiles) == 1:
+        far = tile(session.heads[0], "with value vectors; pale: training", True)
+        return draw_tiles([far, *tiles], tile_inches=3.8)
+    return draw_tiles(tiles, tile_inches=2.1 if len(tiles) > 2 else 3.0)
 
 
 def outputs_html(session: PatchSession) -> str:
     """The same picture for a page, with words for those who cannot see it."""
-    state, heads = _shown(session)
-    accuracies = "; ".join(
-        f"head {head}: s-acc {_row(session, state, head)['s_acc']:.3f}" for head in heads
-    )
+    s_acc = session.shown.table["s_acc"]
+    accuracies = "; ".join(f"head {head}: s-acc {s_acc[head]:.3f}" for head in session.heads)
     words = f"{_which(session)} head outputs on the test split with linear probe and value vectors."
     picture = Image(outputs_picture(session), "png")
     return in_notebook(
@@ -50,11 +52,10 @@ def outputs_html(session: PatchSession) -> str:
 
 def accuracy_html(session: PatchSession) -> str:
     """The whole model before and after, ties apart, and what it answers to the sentence."""
-    accuracy = session.accuracy
     names = {"answer": "answer", "ties": "ties", "others": "no ties", "end": "[EOS]"}
     rows = [
-        [state, *(_named(f"model-{state}-{name}", accuracy[name][state]) for name in names)]
-        for state in ("original", "patched")
+        [str(state), *(_named(f"model-{state}-{name}", row[name]) for name in names)]
+        for state, row in session.accuracy.iterrows()
     ]
     answers = Markup(" · ").join(
         Markup("{}: <b>{}</b> ({}, by {})").format(
@@ -73,20 +74,16 @@ def heads_html(session: PatchSession) -> str:
     """A row per chosen head: s-acc and l-acc before and after, and the read-out over counts."""
     rows = []
     for row in session.table.to_dict("records"):
-        head = int(row["head"])
-        before, after = session.readout(head)
-        shown, other = (after, before) if session.chosen.patched else (before, after)
-        rows.append(
-            [
-                str(head),
-                row["category"],
-                number(row["w01"], 3),
-                number(row["w02"], 3),
-                *_before_after(head, "s_acc", row["s_acc"], row["s_acc_patched"]),
-                *_before_after(head, "l_acc", row["l_acc"], row["l_acc_patched"]),
-                element("span", shown, data_count01=f"head-{head}-readout", title=other),
-            ]
-        )
+        name = f"head-{row['head']}"
+        readouts = session.readout(row["head"])
+        shown, other = reversed(readouts) if session.chosen.patched else readouts
+        cells = [str(row["head"]), row["category"], number(row["w01"], 3), number(row["w02"], 3)]
+        for metric in ("s_acc", "l_acc"):
+            before, after = row[metric], row[f"{metric}_patched"]
+            change = "up" if after > before + 5e-4 else "down" if after < before - 5e-4 else None
+            cells.append(_named(f"{name}-{metric}", before))
+            cells.append(_named(f"{name}-{metric}-patched", after, change))
+        rows.append([*cells, element("span", shown, data_count01=f"{name}-readout", title=other)])
     columns = ["head", "category", "own w01", "own w02", "s-acc", "patched", "l-acc", "patched"]
     probe = f"linear probe over counts, {_which(session)}"
     return in_notebook(table([*columns, probe], rows, "Chosen heads before and after the patch"))
@@ -94,17 +91,18 @@ def heads_html(session: PatchSession) -> str:
 
 def attention_html(session: PatchSession) -> str:
     """Attention of the chosen heads at '=' of the sentence, before and after."""
-    before, after = session.attention()
-    tokens = [int(token) for token in session.sentence.tokens]
+    tokens = session.sentence.tokens
     tokens = tokens[: tokens.index(Token.EQUALS) + 1]
-    labels = [TOKENS[token] for token in tokens]
-    note = ""
-    if len(tokens) > LONGEST_SHOWN:
-        labels, before, after = _by_type(tokens, before, after)
+    labels, note = [token.text for token in tokens], ""
+    before, after = session.attention()
+    if len(tokens) > LONGEST:
+        types, grouping = token_types(tokens)
+        labels = [name.removesuffix(" ×1") for name in types]
+        before, after = (weights @ grouping.numpy().T for weights in (before, after))
         note = " (by token, all of a type together)"
     rows = [
-        [str(head), _strip(labels, before[place]), _strip(labels, after[place])]
-        for place, head in enumerate(session.heads)
+        [str(head), _strip(labels, one), _strip(labels, other)]
+        for head, one, other in zip(session.heads, before, after, strict=True)
     ]
     columns = ["head", f"attention at =, original{note}", "patched"]
     return in_notebook(table(columns, rows, "Attention at = before and after the patch"))
@@ -127,57 +125,8 @@ def _which(session: PatchSession) -> str:
     return "patched" if session.chosen.patched else "original"
 
 
-def _shown(session: PatchSession) -> tuple[HeadState, list[int]]:
-    return (session.patched if session.chosen.patched else session.original), session.heads
-
-
-def _row(session: PatchSession, state: HeadState, head: int) -> dict[str, float]:
-    position = session.heads.index(head) if session.chosen.patched else head
-    return {"position": position, "s_acc": float(state.table["s_acc"].iloc[position])}
-
-
-def _tile(session: PatchSession, state: HeadState, head: int, *, whole: bool = False) -> OutputTile:
-    row = _row(session, state, head)
-    position, data = int(row["position"]), state.data
-    part = slice(position * data.d_head, (position + 1) * data.d_head)
-    fitted = None if state.fits is None else state.fits.weights
-    return OutputTile(
-        title="with value vectors; pale: training" if whole else f"head {head}: {row['s_acc']:.3f}",
-        outputs=data.test_outputs[:, position],
-        labels=data.test_labels,
-        values=session.value_vectors(head),
-        weights=None if fitted is None else fitted[position, part],
-        bias=0.0 if fitted is None else float(fitted[position, -1]),
-        whole=whole,
-        train_outputs=data.train_outputs[:, position] if whole else None,
-        train_labels=data.train_labels if whole else None,
-    )
-
-
 def _named(name: str, value: float, change: str | None = None) -> Markup:
     return element("span", f"{value:.4f}", class_=change, data_count01=name)
-
-
-def _before_after(head: int, metric: str, before: float, after: float) -> tuple[Markup, Markup]:
-    change = "up" if after > before + 5e-4 else "down" if after < before - 5e-4 else None
-    name = f"head-{head}-{metric}"
-    return _named(name, before), _named(f"{name}-patched", after, change)
-
-
-def _by_type(
-    tokens: list[int], before: Float[Array, "head key"], after: Float[Array, "head key"]
-) -> tuple[list[str], Array, Array]:
-    kinds = sorted(set(tokens))
-    places = [np.flatnonzero(np.array(tokens) == kind) for kind in kinds]
-    labels = [
-        TOKENS[kind] if len(place) == 1 else f"{TOKENS[kind]} ×{len(place)}"
-        for kind, place in zip(kinds, places, strict=True)
-    ]
-
-    def summed(weights: Array) -> Array:
-        return np.stack([weights[:, place].sum(axis=1) for place in places], axis=1)
-
-    return labels, summed(before), summed(after)
 
 
 def _strip(labels: list[str], weights: Float[Array, " key"]) -> Markup:

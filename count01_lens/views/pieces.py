@@ -64,13 +64,8 @@ def table(
 ) -> Markup:
     """Write a table in a box of its own, which scrolls where there is little room.
 
-    Args:
-        columns: names; columns of numbers are recognised and set flush right.
-        rows: the first cell of each is the row's heading.
-        caption: what the table is, for those who do not see it.
-        kinds: one for each row, for `filters`.
-        table_id: likewise.
-        look: "values" for small numbers close together, whose last row and column are totals.
+    The first cell of a row is its heading. `filters` needs `kinds`, one for each row, and
+    `table_id`. The look "values" is for small numbers whose last row and column are totals.
     """
     cells = [[escape(cell) for cell in row] for row in rows]
     kind_of = [_column_kind(column) for column in zip(*cells, strict=True)] or [None] * len(columns)
@@ -94,8 +89,8 @@ def _column_kind(cells: Iterable[Markup]) -> str | None:
 
 
 def _unbroken(name: str) -> Markup:
-    """Keep words such as l-acc on one line."""
-    return Markup(re.sub(r"\b\w-\w+", r'<span class="whole">\g<0></span>', str(escape(name))))
+    """Keep l-acc and s-acc on one line."""
+    return Markup(re.sub(r"\b[ls]-acc\b", r'<span class="whole">\g<0></span>', str(escape(name))))
 
 
 def facts(values: Mapping[str, Any], caption: str) -> Markup:
@@ -116,7 +111,6 @@ def filters(table_id: str, kinds: Mapping[str, str], rows: Collection[str], what
     """Write buttons that show only the rows of one kind; they appear where there is JavaScript.
 
     Args:
-        table_id: of the table, which has to come later or earlier in the same page.
         kinds: what is written on the button of each kind.
         rows: the kind of each row.
         what: what the rows are, in the plural.
@@ -159,20 +153,13 @@ def choose_image(svg: Callable[[], bytes], png: Callable[[], bytes]) -> Image:
 
 
 def figure(image: Image, alt: str, caption: str, downloads: Sequence[str] = ()) -> Markup:
-    """Write a figure on a white card.
-
-    Args:
-        image: the picture.
-        alt: what it shows, for those who do not see it.
-        caption: how to read it.
-        downloads: of its data.
-    """
+    """Write a figure on a white card; `alt` says what it shows to those who do not see it."""
     if not alt.strip():
         raise ValueError(f"alt: expected words that stand for the figure ({caption}), got none")
     size = image.size
     wide = size is not None and size[0] > WIDE
-    return render("figure.html", image=image, size=size, wide=wide, alt=alt, caption=caption,
-                  downloads=downloads)  # fmt: skip
+    said = {"alt": alt, "caption": caption, "downloads": downloads}
+    return render("figure.html", image=image, size=size, wide=wide, **said)
 
 
 def figures(drawn: Iterable[str]) -> Markup:

@@ -1,6 +1,6 @@
 """The figures of a report, each with its data, a caption, and words for those who cannot see it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -34,20 +34,24 @@ def pairs_part(analysis: HeadAnalysis) -> Part | None:
     """Pairs of heads; there are none of a single one."""
     if len(analysis.table) == 1:
         return None
-    drawn = [
-        _figure(
-            plots.plot_pairs(analysis, metric),
-            f"pairs_{metric}.csv",
-            _matrix(analysis.pairs[metric]),
-            _pairs_alt(METRICS[metric].label, analysis.pairs[metric]),
-            f"{METRICS[metric].label} of a pair where its row meets its column; single heads "
-            "on the diagonal. Everything up to 0.5 is dark.",
+    drawn = []
+    for metric, matrix in analysis.pairs.items():
+        label, single, pairs = METRICS[metric].label, np.diag(matrix), _off_diagonal(matrix)
+        first, second, _ = _largest(matrix)
+        drawn.append(
+            _figure(
+                plots.plot_pairs(analysis, metric),
+                f"pairs_{metric}.csv",
+                _matrix(matrix),
+                f"Heat map of {label}: single heads from {single.min():.3f} to "
+                f"{single.max():.3f}, pairs from {pairs.min():.3f} to {pairs.max():.3f}, the best "
+                f"of heads {first} and {second}.",
+                f"{label} of a pair where its row meets its column; single heads on the diagonal. "
+                "Everything up to 0.5 is dark.",
+            )
         )
-        for metric in analysis.pairs
-    ]
-    gains = _off_diagonal(analysis.gains)
-    (first, second), best = _largest(analysis.gains)
-    share = percent(float((gains > 0.01).mean()))
+    first, second, best = _largest(analysis.gains)
+    share = percent(float((_off_diagonal(analysis.gains) > 0.01).mean()))
     drawn.append(
         _figure(
             plots.plot_gains(analysis),
@@ -81,30 +85,23 @@ def groups_part(analysis: HeadAnalysis) -> Part | None:
     rows = [
         [str(head), *(signed(value, ".4f") for value in row)] for head, *row in worth.itertuples()
     ]
-    columns = ["head", *(METRICS[str(metric)].label for metric in worth)]
-    return Part(
-        "groups",
-        title,
-        [
-            paragraph(
-                f"All {2**n_heads - 1:,} groups of heads were measured. The Shapley value "
-                "of a head is what it adds to a group, averaged over all groups; together "
-                "the values give the whole model's metric above that of no heads. The "
-                "interaction of a pair is what two heads are worth together beyond what "
-                "they are worth apart."
-            ),
-            figures(_group_figures(analysis, worth)),
-            unfolding("Shapley values as a table", table(columns, rows, "Shapley values by head")),
-        ],
+    columns = ["head", *(METRICS[metric].label for metric in analysis.pairs)]
+    text = (
+        f"All {2**n_heads - 1:,} groups of heads were measured. The Shapley value of a head is "
+        "what it adds to a group, averaged over all groups; together the values give the whole "
+        "model's metric above that of no heads. The interaction of a pair is what two heads are "
+        "worth together beyond what they are worth apart."
     )
+    values = table(columns, rows, "Shapley values by head")
+    content = [paragraph(text), figures(_group_figures(analysis, worth))]
+    return Part("groups", title, [*content, unfolding("Shapley values as a table", values)])
 
 
 def _group_figures(analysis: HeadAnalysis, worth: pd.DataFrame) -> Iterable[Markup]:
     by_size = plots.groups_by_size(analysis)
     medians = by_size[0.5].unstack("metric")["s_acc"]
-    told = ", ".join(
-        f"{medians[size]:.3f} of {plural(size, 'head')}" for size in _some(medians.index)
-    )
+    doubling = [n for n in medians.index if n & (n - 1) == 0 or n == medians.index[-1]]
+    told = ", ".join(f"{medians[size]:.3f} of {plural(size, 'head')}" for size in doubling)
     yield _figure(
         plots.plot_groups(analysis),
         "groups_by_size.csv",
@@ -124,15 +121,15 @@ def _group_figures(analysis: HeadAnalysis, worth: pd.DataFrame) -> Iterable[Mark
         f"Bars of Shapley values. {told}.",
         "A head with a bar below zero makes groups worse on average: it competes.",
     )
-    for metric in worth:
-        matrix = analysis.interactions(str(metric))
-        (one, two), most = _largest(matrix)
-        (three, four), least = _largest(-matrix)
+    for metric in analysis.pairs:
+        matrix = analysis.interactions(metric)
+        one, two, most = _largest(matrix)
+        three, four, least = _largest(-matrix)
         yield _figure(
-            plots.plot_interactions(analysis, str(metric)),
+            plots.plot_interactions(analysis, metric),
             f"interactions_{metric}.csv",
             _matrix(matrix),
-            f"Heat map of Shapley interactions on {METRICS[str(metric)].label}: mean "
+            f"Heat map of Shapley interactions on {METRICS[metric].label}: mean "
             f"{signed(float(_off_diagonal(matrix).mean()))}, most between heads {one} and "
             f"{two} ({signed(most)}), least between {three} and {four} ({signed(-least)}).",
             "Blue pairs cooperate: together they are worth more than apart. Red ones repeat "
@@ -226,28 +223,13 @@ def _matrix(values: Array) -> pd.DataFrame:
     return pd.DataFrame(values).rename_axis("head").reset_index()
 
 
-def _pairs_alt(metric: str, matrix: Array) -> str:
-    single, pairs = np.diag(matrix), _off_diagonal(matrix)
-    (first, second), _ = _largest(matrix)
-    return (
-        f"Heat map of {metric}: single heads from {single.min():.3f} to {single.max():.3f}, pairs "
-        f"from {pairs.min():.3f} to {pairs.max():.3f}, the best of heads {first} and {second}."
-    )
-
-
 def _off_diagonal(matrix: Array) -> Array:
     return np.asarray(matrix[np.triu_indices(len(matrix), 1)])
 
 
-def _largest(matrix: Array) -> tuple[tuple[int, int], float]:
+def _largest(matrix: Array) -> tuple[int, int, float]:
     """The pair with the largest value, the first of equal ones."""
     first, second = np.triu_indices(len(matrix), 1)
     place = int(np.argmax(matrix[first, second]))
     one, two = int(first[place]), int(second[place])
-    return (one, two), float(matrix[one, two])
-
-
-def _some(sizes: Iterable[int]) -> Sequence[int]:
-    """Sizes to tell: doubling ones, and the largest."""
-    known = list(sizes)
-    return [size for size in known if size & (size - 1) == 0 or size == known[-1]]
+    return one, two, float(matrix[one, two])

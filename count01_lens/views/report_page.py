@@ -5,28 +5,15 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from count01_lens.views.circuits_page import (
-    Drawing,
-    Section,
-    bundle_script,
-    render_script,
-    section_html,
-    with_ids,
-)
+from count01_lens.views import circuits_page as circuits
 from count01_lens.views.document import render
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a report.
+    """A part of a report: its own content, then drawings by circuitsvis, then parts of it.
 
-    Attributes:
-        id: for links to it.
-        heading: its title, also in the table of contents.
-        content: what stands below the heading, piece by piece.
-        parts: parts of this part, which follow it.
-        mark: shown beside the heading in the table of contents.
-        sections: drawings by circuitsvis, which come last.
+    The `id` is for links to it; the `mark` stands beside its heading in the table of contents.
     """
 
     id: str
@@ -34,29 +21,27 @@ class Part:
     content: Sequence[Markup] = ()
     parts: Sequence["Part"] = ()
     mark: str = ""
-    sections: Sequence[Section] = ()
+    sections: Sequence[circuits.Section] = ()
 
 
 def report_page(title: str, opening: str, parts: Sequence[Part]) -> str:
-    """Write a report; the same parts give the same bytes.
-
-    Args:
-        title: of the document.
-        opening: what everybody should read, above all parts.
-        parts: in their order.
-    """
-    drawings: list[Drawing] = []
+    """Write a report, with an opening above all parts; the same parts give the same bytes."""
+    drawings: list[circuits.Drawing] = []
     written = [_part_html(part, 2, drawings) for part in parts]
-    scripts = bundle_script() + render_script(with_ids(drawings)) if drawings else ""
+    scripts = (
+        circuits.bundle_script() + circuits.render_script(circuits.with_ids(drawings))
+        if drawings
+        else ""
+    )
     values = {"opening": opening, "parts": parts, "written": written, "scripts": scripts}
     return str(render("report.html", title=title, **values))
 
 
-def _part_html(part: Part, level: int, drawings: list[Drawing]) -> Markup:
+def _part_html(part: Part, level: int, drawings: list[circuits.Drawing]) -> Markup:
     """Write a part and those below it; note the drawings that the page will have to fill."""
     drawn = []
     for section in part.sections:
-        drawn.append(section_html(section, first=len(drawings), level=level + 1))
+        drawn.append(circuits.section_html(section, first=len(drawings), level=level + 1))
         drawings.extend(section.drawings)
     inner = [_part_html(child, level + 1, drawings) for child in part.parts]
     return render("part.html", part=part, level=level, drawn=drawn, inner=inner)

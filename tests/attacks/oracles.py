@@ -216,7 +216,7 @@ def _probe_case(rng: Rng) -> str:
     supports = np.ones((2, X.shape[1]), dtype=bool)
     supports[1] = rng.random(X.shape[1]) < 0.5
     supports[1, rng.integers(X.shape[1])] = True
-    start = rng.standard_normal((2, X.shape[1] + 1)) if rng.random() < 0.5 else None
+    start = rng.standard_normal((2, 1, X.shape[1] + 1)) if rng.random() < 0.5 else None
     with warnings.catch_warnings():
         warnings.simplefilter("error", NotConvergedWarning)
         try:

@@ -240,7 +240,7 @@ def ratios_upside_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def order_from_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def order(self, epoch):
-        n = len(self.train_split.labels)
+        n = len(self.labels["train"])
         return torch.from_numpy(np.stack([np.random.permutation(n) for _ in self.seeds]))  # noqa: NPY002
 
     monkeypatch.setattr(trainer.Trainer, "_batch_order", order)

@@ -189,12 +189,16 @@ def quiet():
     [
         {"notes": 3},
         {"notes": [3]},
-        {"columns": {}},
-        {"columns": ["layer", "head"]},
-        {"words": []},
+        {"heads": {}},
+        {"heads": {"columns": {}, "words": {}}},
+        {"heads": {"columns": ["layer", "head"], "words": {}}},
+        {"heads": {"columns": ["layer", "head"], "words": []}},
+        {"counts": {"columns": ["w01"], "words": {"w01": ["a", "b"]}}},
         {"accuracy": ["answer", "ties", "others", "<b>"]},
-        {"end_token": 99},
-        {"end_token": "7"},
+        {"questions": {"answer": ["ties", "others"], "<b>": []}},
+        {"questions": {"answer": [3], "end": []}},
+        {"questions": []},
+        {"probe": 3},
     ],
 )
 def test_an_analysis_whose_parts_do_not_fit_is_refused(place, change):
@@ -208,12 +212,16 @@ def test_an_analysis_whose_parts_do_not_fit_is_refused(place, change):
 @pytest.mark.parametrize(
     ("name", "array"),
     [
-        ("data.shares", np.zeros((30, 3, 2))),
-        ("data.test_labels", np.zeros(30)),
+        ("asked.answer.heads", np.zeros((30, 3, 2))),
+        ("asked.answer.answers", np.zeros(30)),
+        ("asked.end.answers", np.full(30, 99)),
+        ("subsets.answer.ties", np.zeros(30)),
+        ("data.train_answers", np.full(30, -1)),
+        ("fits.starts", np.zeros((3, 1, 4))),
         ("pairs.s_acc", np.zeros((2, 3))),
         ("groups.mask", np.arange(4)),
-        ("groups_empty", np.zeros((4, 1))),
-        ("table.s_acc", np.zeros(3)),
+        ("no_heads.s_acc", np.zeros(1)),
+        ("heads.s_acc", np.zeros(4)),
         ("worst_gradient", np.zeros(2)),
     ],
 )
@@ -232,7 +240,7 @@ def test_a_category_that_nobody_gave_is_refused(place):
     """Pages show it as it is."""
     place = place("analysis")
     text = text_of(place, "analysis.safetensors")
-    text["words"]["category"][0] = "<script>alert(1)</script>"
+    text["heads"]["words"]["category"][0] = "<script>alert(1)</script>"
     change_text(place, "analysis.safetensors", json.dumps(text))
     with pytest.raises(DamagedFileError, match="expected categories of"):
         cl.HeadAnalysis.load(place.here / "analysis.safetensors")
@@ -244,7 +252,7 @@ def test_a_category_that_nobody_gave_is_refused(place):
     [
         ("checkpoint", CHECKPOINT, "embed.W_E"),
         ("checkpoint", CHECKPOINT, "blocks.0.attn.IGNORE"),
-        ("analysis", "analysis.safetensors", "data.shares"),
+        ("analysis", "analysis.safetensors", "asked.end.heads"),
         ("result", RESULT, "result['array']"),
         ("run", "state.safetensors", "rows"),
     ],

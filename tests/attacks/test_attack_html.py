@@ -236,8 +236,8 @@ ALL = padded(" ".join(text for text in HOSTILE if not set(text) & set("\x00\u202
 
 def changed(analysis: HeadAnalysis, text: str) -> HeadAnalysis:
     """An analysis with a text wherever a file could have brought one."""
-    words = analysis.table.assign(readout=text, learned_readout=text)
-    return dataclasses.replace(analysis, table=words, notes=[text, f"a note {text}"])
+    words = analysis.counts.assign(readout=text, learned_readout=text)
+    return dataclasses.replace(analysis, counts=words, notes=(text, f"a note {text}"))
 
 
 def test_text_stays_text_in_a_report(tmp_path):
@@ -283,8 +283,8 @@ def change_versions(path, versions) -> None:
 def test_text_stays_text_in_a_notebook(text):
     def make(text: str) -> str:
         analysis = changed(ANALYSIS, text)
-        analysis.table = analysis.table.rename(columns={"readout": text})
-        return analysis._repr_html_()
+        counts = analysis.counts.rename(columns={"readout": text})
+        return dataclasses.replace(analysis, counts=counts)._repr_html_()
 
     assert_stays_text(make, text)
 

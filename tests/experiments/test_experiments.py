@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import NotebookFigure
 from experiments import claims, page, readings, runs, suite
 from experiments.generated_part import generated_part

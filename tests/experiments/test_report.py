@@ -13,6 +13,7 @@ from count01_lens.models.checkpoints import save_checkpoint
 from count01_lens.models.config import ModelConfig
 from count01_lens.views.figures import as_bytes
 from experiments import report as reproduction
+from experiments.claim_cells import our_value
 from tests.helpers import EVIL, Outline, csv_of, fake_results, written
 
 
@@ -69,7 +70,7 @@ def test_a_reproduction_shows_every_claim_and_every_row(tmp_path):
 )  # fmt: skip
 def test_a_number_close_to_a_limit_shows_on_which_side_it_is(value, unit, shown):
     claim = {"value": value, "unit": unit, "reproduced": [0.1, 1], "partly": [None, 1]}
-    assert reproduction._value(claim) == shown
+    assert our_value(claim) == shown
 
 
 def test_a_reproduction_with_a_model_draws_its_attention(tmp_path):

@@ -81,7 +81,7 @@ def test_a_fit_starts_from_the_best_group_with_one_head_less(monkeypatch):
 
     def noted(X, y, supports, *, probe, start):
         fits = fit_probes(X, y, supports, probe=probe, start=start)
-        starts = np.zeros_like(fits.weights) if start is None else start
+        starts = np.zeros_like(fits.weights) if start is None else start[:, 0]
         for support, begun, weights, objective in zip(
             supports, starts, fits.weights, fits.objectives, strict=True
         ):
@@ -214,11 +214,11 @@ def test_sampling_estimates_the_exact_values():
     def value(masks):
         return values[masks @ (1 << np.arange(6))]
 
-    sampled = sampled_shapley(value, 6, empty=values[0], n_permutations=4000, seed=1)
+    sampled = sampled_shapley(value, 6, n_permutations=4000, seed=1)
     errors = np.abs(sampled.values - shapley_values(values)) / sampled.standard_errors
     assert errors.max() < 5
     assert sampled.values.sum() == pytest.approx(values[-1] - values[0])
-    fewer = sampled_shapley(value, 6, empty=values[0], n_permutations=40, seed=1)
+    fewer = sampled_shapley(value, 6, n_permutations=40, seed=1)
     assert (fewer.standard_errors > 3 * sampled.standard_errors).all()
 
 
@@ -243,9 +243,10 @@ def test_errors_of_estimates_are_those_of_a_mean():
         asked.append(masks)
         return values[masks @ (1 << np.arange(3))]
 
-    sampled = sampled_shapley(value, 3, empty=values[0], n_permutations=5, seed=4)
+    sampled = sampled_shapley(value, 3, n_permutations=5, seed=4)
     gains = []
-    for masks in asked:  # heads come one by one
+    assert not asked[0].any()  # what no heads are worth
+    for masks in asked[1:]:  # heads come one by one
         steps = np.diff(np.concatenate([[values[0]], values[masks @ (1 << np.arange(3))]]))
         came = [int(np.flatnonzero(new)[0]) for new in np.diff(masks, axis=0, prepend=False)]
         gains.append(steps[np.argsort(came)])
@@ -271,9 +272,9 @@ def test_estimates_follow_from_their_seed_and_have_defaults():
     def value(masks):
         return values[masks @ (1 << np.arange(3))]
 
-    default = sampled_shapley(value, 3, empty=values[0])
-    same = sampled_shapley(value, 3, empty=values[0], n_permutations=100, seed=0)
-    other = sampled_shapley(value, 3, empty=values[0], n_permutations=100, seed=1)
+    default = sampled_shapley(value, 3)
+    same = sampled_shapley(value, 3, n_permutations=100, seed=0)
+    other = sampled_shapley(value, 3, n_permutations=100, seed=1)
     np.testing.assert_array_equal(default.values, same.values)
     assert default.n_samples == 100
     assert not np.array_equal(default.values, other.values)
@@ -286,11 +287,11 @@ def test_estimates_follow_from_their_seed_and_have_defaults():
 
 
 def test_the_fewest_heads_and_samples():
-    assert sampled_shapley(lambda masks: masks.sum(axis=1), 1, empty=0.0, n_permutations=2).values
+    assert sampled_shapley(lambda masks: masks.sum(axis=1), 1, n_permutations=2).values
     sampled = sampled_interactions(lambda masks: masks.all(axis=1) * 1.0, 2, n_samples=2)
     assert sampled.values[0, 1] == 1.0
     for call, message in [
-        (lambda: sampled_shapley(len, 0, empty=0.0), "n_heads: expected .* at least 1"),
+        (lambda: sampled_shapley(len, 0), "n_heads: expected .* at least 1"),
         (lambda: sampled_interactions(len, 1), "n_heads: expected .* at least 2"),
         (lambda: sampled_interactions(len, 2, n_samples=1), "n_samples: expected .* at least 2"),
     ]:
@@ -311,7 +312,7 @@ def test_too_many_heads_are_told_what_to_do():
     ):
         all_groups(data)
     sampled = sampled_shapley(
-        lambda masks: Groups(data, masks).accuracy["answer"], 64, empty=0.5, n_permutations=5
+        lambda masks: Groups(data, masks).accuracy["answer"], 64, n_permutations=5
     )
     assert sampled.values.shape == (64,)
 
@@ -320,4 +321,4 @@ def test_bad_values():
     with pytest.raises(ValueError, match=r"one for each of 2\^a groups, got 5"):
         shapley_values(np.zeros(5))
     with pytest.raises(ValueError, match="n_permutations: expected"):
-        sampled_shapley(lambda masks: masks.sum(axis=1), 3, empty=0.0, n_permutations=1)
+        sampled_shapley(lambda masks: masks.sum(axis=1), 3, n_permutations=1)

@@ -87,7 +87,8 @@ def nothing_hangs_on_rounding(data: HeadData) -> bool:
     lead = answer[..., 0] - answer[..., 1]
     end_lead = end[..., 0] - end[..., 1:].max(axis=-1)  # '[EOS]' is the first of its choices
     flat = data.test_outputs.reshape(len(data.test_labels), -1)
-    probe = Groups(data, masks).fits.decisions(flat)
+    weights = Groups(data, masks).fits.weights
+    probe = flat @ weights[:, :-1].T + weights[:, -1]
     clear = all(np.abs(margins).min() > 1e-6 for margins in (lead, end_lead, probe))
     for choice in (0, 1):
         written = parts @ data.answer.heads[..., choice].T

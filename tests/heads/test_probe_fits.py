@@ -17,7 +17,6 @@ from sklearn.tree import DecisionTreeClassifier
 from count01_lens.heads.probe_fits import (
     ClassifierFits,
     ManyFits,
-    OneVsRestFits,
     check_probe,
     fit_many,
     fit_probes,
@@ -78,7 +77,7 @@ def test_a_start_changes_the_way_and_not_the_end():
     cold, warm = fit_many(X, Y, everything), fit_many(X, Y, everything, start=small.starts)
     assert warm.objectives == pytest.approx(cold.objectives, rel=1e-10)
     assert warm.n_iter[0] < cold.n_iter[0]
-    again = fit_many(X, Y, everything, start=cold.weights)
+    again = fit_many(X, Y, everything, start=cold.starts)
     assert again.n_iter[0] == 0
     np.testing.assert_array_equal(again.weights, cold.weights)
 
@@ -103,16 +102,22 @@ def test_several_random_classes_reach_the_minimum_of_scikit_learn(seed, n_classe
     X[:, 0] += y
     fits = fit_probes(X, y, np.ones((1, 3), dtype=bool), probe=LinearSVM(C=C))
     theirs = LinearSVC(C=C, dual=False, tol=1e-8, max_iter=100_000).fit(X, y)
-    for label in range(n_classes):
-        w, b = theirs.coef_[label], theirs.intercept_[label]
+
+    def objective(label, w, b):
         hinge = np.maximum(0, 1 - np.where(y == label, 1, -1) * (X @ w + b))
-        expected = 0.5 * (w @ w + b * b) + C * (hinge @ hinge)
-        assert fits.by_class[label].objectives[0] == pytest.approx(expected, rel=1e-6)
-        assert fits.by_class[label].objectives[0] <= expected * (1 + 1e-9)
+        return 0.5 * (w @ w + b * b) + C * (hinge @ hinge)
+
+    found = []
+    for label, row in enumerate(fits.starts[0]):
+        expected = objective(label, theirs.coef_[label], theirs.intercept_[label])
+        found.append(objective(label, row[:-1], row[-1]))
+        assert found[-1] == pytest.approx(expected, rel=1e-6)
+        assert found[-1] <= expected * (1 + 1e-9)
+    assert fits.objectives[0] == pytest.approx(sum(found), rel=1e-9)
 
 
 def test_a_start_outside_its_features_is_left_out():
-    start = np.full((3, 5), 7.0)
+    start = np.full((3, 1, 5), 7.0)
     fits = fit_many(X2, TWO, SUPPORTS, start=start)
     assert not fits.weights[:, :-1][~SUPPORTS].any()
     cold = fit_many(X2, TWO, SUPPORTS)
@@ -123,9 +128,9 @@ def test_the_default_is_a_linear_svm_fitted_together():
     fits, expected = fit_probes(X2, TWO, SUPPORTS), fit_many(X2, TWO, SUPPORTS)
     assert isinstance(fits, ManyFits)
     np.testing.assert_array_equal(fits.weights, expected.weights)
-    np.testing.assert_array_equal(fits.starts, expected.weights)
+    np.testing.assert_array_equal(fits.starts[:, 0], expected.weights)
     assert fits.worst_gradient == expected.gradient_norms.max() <= 1e-10
-    warm = fit_probes(X2, TWO, SUPPORTS, start=expected.weights)
+    warm = fit_probes(X2, TWO, SUPPORTS, start=expected.starts)
     assert warm.n_iter.tolist() == [0, 0, 0]
 
 
@@ -187,17 +192,17 @@ def test_a_label_that_was_never_seen_is_never_right():
 
 def test_a_decision_of_zero_is_the_first_class():
     norms = np.zeros(1)
-    fits = ManyFits(np.array([[1.0, 0.0]]), norms, norms, norms.astype(int), np.array([4, 5]))
+    fits = ManyFits(np.array([[[1.0, 0.0]]]), norms, norms, norms.astype(int), np.array([4, 5]))
     tiny = np.nextafter(0, 1)
     assert fits.predict(np.array([[-tiny], [0.0], [tiny]])).tolist() == [[4], [4], [5]]
-    bias = ManyFits(np.array([[1.0, 2.0]]), norms, norms, norms.astype(int), np.array([4, 5]))
-    assert bias.decisions(np.array([[3.0]])).tolist() == [[5.0]]
+    bias = ManyFits(np.array([[[1.0, 2.0]]]), norms, norms, norms.astype(int), np.array([4, 5]))
+    assert bias.predict(np.array([[-1.9], [-2.1]])).tolist() == [[5], [4]]
 
 
 def test_several_classes_are_one_against_the_rest():
     labels = np.array([20, 10, 40])[THREE]
     fits = fit_probes(X3, labels, SUPPORTS)
-    assert isinstance(fits, OneVsRestFits)
+    assert fits.weights is None
     assert fits.weights is None
     assert fits.classes.tolist() == [10, 20, 40]
     assert fits.predict(X3).dtype == labels.dtype
@@ -214,18 +219,15 @@ def test_several_classes_are_one_against_the_rest():
         alone = LinearSVM().fit(X3[:, support], labels)
         assert fits.objectives[index] == pytest.approx(alone.objective_, rel=1e-9)
         assert fits.scores(X3, labels)[index] == alone.score(X3[:, support], labels)
-    assert fits.worst_gradient == max(part.gradient_norms.max() for part in fits.by_class) <= 1e-10
+    assert fits.worst_gradient == fits.gradient_norms.max() <= 1e-10
     warm = fit_probes(X3, labels, SUPPORTS, start=fits.starts)
-    assert all(part.n_iter.tolist() == [0, 0, 0] for part in warm.by_class)
+    assert warm.n_iter.tolist() == [0, 0, 0]
 
 
 def test_of_equal_decisions_the_first_class_wins():
     norms = np.zeros(1)
-    rows = [
-        ManyFits(np.array([[0.0, b]]), norms, norms, norms.astype(int), np.array([0, 1]))
-        for b in (1.0, 2.0, 2.0)
-    ]
-    fits = OneVsRestFits(tuple(rows), np.array([4, 6, 9]))
+    rows = np.array([[[0.0, b] for b in (1.0, 2.0, 2.0)]])
+    fits = ManyFits(rows, norms, norms, norms.astype(int), np.array([4, 6, 9]))
     assert fits.predict(np.zeros((2, 1))).tolist() == [[6], [6]]
 
 
@@ -317,7 +319,7 @@ class NoParameters(ClassifierMixin):
         NoParameters(),
         make_pipeline(StandardScaler()),
     ],
-    ids=lambda probe: repr(probe)[:30],
+    ids=lambda probe: getattr(probe, "__name__", type(probe).__name__),
 )
 def test_what_is_no_classifier_is_refused(probe):
     with pytest.raises(TypeError, match="probe: expected a classifier.*, got .*; give an object"):
@@ -368,8 +370,6 @@ def test_bad_parameters(options, message):
         fit_probes(X2, TWO, SUPPORTS, probe=LinearSVM(**options))
 
 
-def test_fit_many_is_for_two_classes():
-    with pytest.raises(ValueError, match="expected labels of two classes, got 3; use fit_probes"):
-        fit_many(X3, THREE, SUPPORTS)
+def test_parameters_of_a_probe_are_checked():
     with pytest.raises(ValueError, match="average: expected True or False, got 1"):
         fit_probes(X2, TWO, SUPPORTS, probe=LinearSVM(average=1))

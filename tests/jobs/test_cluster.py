@@ -13,12 +13,14 @@ import pytest
 from distributed import Client, LocalCluster
 
 from count01_lens.jobs.cluster import ClusterError, dask_executor, workplace
-from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import Job, JobsFailedError, run_jobs
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.outcome import JobsFailedError
+from count01_lens.jobs.running import run_jobs
 from experiments import minimal_heads, suite
 from tests import job_functions
 from tests.helpers import is_gone, within
 from tests.job_functions import calls, processes
+from tests.jobs.jobs import job, loaded, squares
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,31 +44,8 @@ def executor(cluster):
         yield made
 
 
-@pytest.fixture
-def log(tmp_path) -> Path:
-    (tmp_path / "log").mkdir()
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def store(tmp_path) -> ResultStore:
-    return ResultStore(tmp_path / "store")
-
-
-def job(function, log: Path, value: int, **more) -> Job:
-    return Job(function.__name__, function, {"log": str(log), "value": value, **more}, "1")
-
-
-def squares(log: Path, values) -> list[Job]:
-    return [job(job_functions.square, log, value) for value in values]
-
-
 def waiting(log: Path, values, file: Path) -> list[Job]:
     return [job(job_functions.wait_for, log, value, file=str(file)) for value in values]
-
-
-def loaded(store: ResultStore, jobs: list[Job]) -> list[int]:
-    return [store.load(each)["square"] for each in jobs]
 
 
 @pytest.mark.slow

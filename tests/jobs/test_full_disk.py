@@ -14,7 +14,8 @@ from tests.helpers import LIMIT, small_disk
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
-from count01_lens.jobs.running import Job, run_jobs
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.running import run_jobs
 from count01_lens.jobs.results import ResultStore
 from tests.job_functions import large
 

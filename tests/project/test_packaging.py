@@ -76,7 +76,7 @@ def test_the_sdist_can_be_tested_and_built(built):
     for name in (
         "pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "CONTRIBUTING.md", "CHANGELOG.md",
         "Makefile", "constraints.txt", "count01_lens/py.typed", "experiments/claims.py",
-        "tests/test_packaging.py", "docs/conf.py", "docs/reproduction.md",
+        "tests/project/test_packaging.py", "docs/conf.py", "docs/reproduction.md",
     ):  # fmt: skip
         assert name in names
 

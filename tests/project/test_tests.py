@@ -79,10 +79,6 @@ def test_no_assertion_is_true_whatever_happens():
     assert vain == []
 
 
-# One that is left: checkpoints become bundles, and `reseal` goes with their old form.
-LEFT = {"attacks/test_attack_html.py imports tests.models.test_checkpoints"}
-
-
 def test_no_test_imports_from_another():
     """What several tests share is in tests/helpers.py or in a module that holds no tests."""
     found = set()
@@ -98,7 +94,7 @@ def test_no_test_imports_from_another():
                 for name in names
                 if name.startswith("tests.") and name.rsplit(".", 1)[-1].startswith("test_")
             }
-    assert found == LEFT
+    assert found == set()
 
 
 def test_every_test_is_run_by_one_command_and_ci_runs_all_but_stress():

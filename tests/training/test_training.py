@@ -9,13 +9,14 @@ from torch.func import functional_call
 
 import count01_lens.training.trainer as trainer_module
 from count01_lens.counts.compact import compact_hooks, compact_logits, compact_tokens
+from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.models.build import empty_hooked_transformer
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 from count01_lens.training.recipe import TrainConfig
-from count01_lens.training.run_directory import MemoryStore
+from count01_lens.training.run_directory import TrainingRun
 from count01_lens.training.stack import AdamW, count_form_of, from_rows, to_rows
 from count01_lens.training.trainer import Trainer, TrainingDivergedError, next_token_loss
 from count01_lens.training.training_run import train
@@ -180,8 +181,8 @@ def test_the_mean_loss_of_an_epoch_is_reported():
     )
     history = train(config, seeds=[0], splits=SPLITS).history
     rows = to_rows([initial_raw(SMALL, 0, torch.float64)])
-    split = trainer_module.Sentences.of(SPLITS.train, torch.float64)
-    logits = count_form_of(rows, SMALL).logits(split.asked).chunk(2, dim=1)
+    asked = Multiplicities.at_both(SPLITS.train.counts, torch.float64)
+    logits = count_form_of(rows, SMALL).logits(asked).chunk(2, dim=1)
     expected = next_token_loss(logits[0][0], logits[1][0], SPLITS.train.labels)
     assert history["loss"].iloc[1] == pytest.approx(float(expected), rel=1e-6)
 
@@ -202,9 +203,9 @@ def test_dropout_that_drops_nothing_is_no_dropout():
     config = TrainConfig(
         model=ModelConfig(d_embed=4, n_heads=2, output="residual"), precision="float64"
     )
-    trainer = Trainer([config], [0], SPLITS, [], MemoryStore())
+    trainer = Trainer(TrainingRun([config], [0], SPLITS, []))
     rows = trainer.initial_state().rows
-    sentences = trainer.train_split.asked.batch(torch.arange(300).unsqueeze(0))
+    sentences = trainer.asked["train"].batch(torch.arange(300).unsqueeze(0))
     keep = torch.ones(1, 300, config.model.d_model, dtype=torch.float64)
     plain = count_form_of(rows, config.model).logits(sentences)
     torch.testing.assert_close(trainer._logits_with_dropout(rows, sentences, keep), plain)
@@ -213,7 +214,7 @@ def test_dropout_that_drops_nothing_is_no_dropout():
 
 def test_dropout_masks_keep_the_expected_value_and_the_right_share():
     config = TrainConfig(model=SMALL, dropout=0.25)
-    masks = Trainer([config], [0], SPLITS, [], MemoryStore())._dropout_masks(0)
+    masks = Trainer(TrainingRun([config], [0], SPLITS, []))._dropout_masks(0)
     assert masks.shape == (1, 300, SMALL.d_model)
     assert float((masks == 0).float().mean()) == pytest.approx(0.25, abs=0.03)
     assert sorted(masks.unique().tolist()) == pytest.approx([0, 1 / 0.75])

@@ -11,14 +11,16 @@ import torch
 from markupsafe import escape
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
+from count01_lens.attention.ablation import ablate_heads
 from count01_lens.attention.patches import patch_attention
-from count01_lens.heads.runners import ablate_heads, head_logits
+from count01_lens.heads.hook_runner import HookRunner
+from count01_lens.heads.runners import head_logits
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
-from count01_lens.models.hooks import shares_at
 from count01_lens.tasks.language import MalformedSentenceError, Sentence, Token, parse
+from count01_lens.tasks.prompts import Prompts
 from count01_lens.views.attention_view import compare_attention, page_of, show_attention
 from count01_lens.views.attribution_view import show_attribution
 from count01_lens.views.circuits_page import Drawing, _bundle, render_script
@@ -167,7 +169,8 @@ def test_attributions_add_up_to_those_of_the_heads(output, sentence):
 def test_attributions_of_any_model_add_up(normalization, n_key_value_heads):
     model = deep(normalization, n_key_value_heads)
     sentence = "0112=4"
-    expected = shares_at(model, [ids(sentence)[0]], [5])[0]
+    prompt = Prompts([ids(sentence)[0]], [6], position=5)
+    expected = HookRunner(model).attribute(prompt).heads[0].to(model.W_U)
     view = show_attribution(model, sentence, heads=[2, (1, 1)])
     difference = (expected[:, Token.FOUR] - expected[:, Token.FIVE])[[2, 5]]
     torch.testing.assert_close(view.attributions["="].sum(dim=0), difference)
