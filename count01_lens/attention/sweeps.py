@@ -23,7 +23,7 @@ from count01_lens.counts.readout import attention_ratios
 from count01_lens.heads.head_data import collect
 from count01_lens.heads.metrics import Groups
 from count01_lens.heads.runners import CountRunner, runner_for
-from count01_lens.tasks.count01 import as_task
+from count01_lens.tasks.count01 import Count01, as_task
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.decisions import eos_margin
 from count01_lens.tasks.prompts import Task
@@ -104,6 +104,8 @@ def sweep_attention(
     check_choice("ratio", ratio, RATIOS)
     grid = _checked_grid(ratio, DEFAULT_GRID if values is None else values)
     task = as_task(task)
+    if not isinstance(task, Count01):
+        raise TypeError(f"task: expected Count01, whose tokens have these ratios, got {task!r}")
     answer, end = task.questions["answer"], task.questions["end"]
     runner = runner_for(model, answer.test)
     singles = np.eye(runner.n_heads, dtype=bool)

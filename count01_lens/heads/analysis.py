@@ -22,7 +22,7 @@ from count01_lens.heads.games import (
     shapley_values,
 )
 from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, all_groups
-from count01_lens.heads.head_data import HeadData, collect
+from count01_lens.heads.head_data import HeadData, collect, runner_for_task
 from count01_lens.heads.metrics import (
     CATEGORIES,
     FAILED,
@@ -270,8 +270,7 @@ def analyze_heads(
     task = as_task(task)
     if probe is not None:
         check_probe(probe)
-    asked = [question.test for question in task.questions.values()]
-    runner = runner_for(model, *asked)
+    runner = runner_for_task(model, task)
     data = collect(runner, task, probe)
     singles = Groups(data, np.eye(data.n_heads, dtype=bool))
     counts = _counts(runner, singles.fits)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from count01_lens.common.types import Array, HookedTransformer
-from count01_lens.heads.runners import Runner, runner_for
+from count01_lens.heads.runners import Runner, check_ids, runner_for
 from count01_lens.tasks.count01 import as_task
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Question, Task
@@ -151,8 +151,16 @@ def collect(runner: Runner, task: Task, probe: Any = None) -> HeadData:
 def head_data(model: HookedTransformer, task: Task | Splits | None = None) -> HeadData:
     """Collect what the metrics need of a model, run in whatever way is right for it."""
     task = as_task(task)
-    asked = [question.test for question in task.questions.values()]
-    return collect(runner_for(model, *asked), task)
+    return collect(runner_for_task(model, task), task)
+
+
+def runner_for_task(model: HookedTransformer, task: Task) -> Runner:
+    """Choose how a model is run on a task; raise if it is not over the task's tokens."""
+    questions = task.questions.values()
+    runner = runner_for(model, *(part for asked in questions for part in (asked.train, asked.test)))
+    for asked in questions:
+        check_ids("choices", max(asked.choices), model.cfg.d_vocab_out)
+    return runner
 
 
 def _asked(runner: Runner, question: Question) -> AskedHeads:

@@ -138,10 +138,23 @@ def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:
     """Choose how a model is run on prompts: on counts where that is exact, else by hooks."""
     as_counts = all(isinstance(each, CountPrompts) for each in prompts)
     check_model(model, d_vocab=D_VOCAB if as_counts else None)
+    for each in prompts:
+        if isinstance(each, Prompts):
+            largest = max(int(row.max()) for row in each.tokens)
+            check_ids("tokens", largest, model.cfg.d_vocab)
+            check_ids("answers", int(each.answers.max()), model.cfg.d_vocab_out)
     reason = why_not_counts(model) if as_counts else "its prompts are written out as tokens"
     if reason is None:
         return CountRunner(CountForm.from_models([model]), model)
     return HookRunner(model, why_not_counts=reason)
+
+
+def check_ids(name: str, largest: int, d_vocab: int) -> None:
+    """Raise if a model has no such tokens."""
+    if largest >= d_vocab:
+        raise ValueError(
+            f"{name}: expected token ids of the model, 0 to {d_vocab - 1}, got {largest}"
+        )
 
 
 def head_outputs(

@@ -64,7 +64,8 @@ class Prompts:
     subsets: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.tokens, str) or not isinstance(self.tokens, Sequence | Tensor | Array):
+        several = isinstance(self.tokens, Sequence | Tensor | Array)
+        if not several or isinstance(self.tokens, str) or getattr(self.tokens, "ndim", 1) == 0:
             raise TypeError(
                 f"tokens: expected a matrix or a list of sequences, got {self.tokens!r:.80}"
             )
@@ -74,10 +75,15 @@ class Prompts:
         given = [self.position] * len(rows) if is_int(self.position) else self.position
         places = _ids("position", given, at_least=None).tolist()
         answers = _ids("answers", self.answers)
-        subsets = {str(name): np.asarray(mask) for name, mask in self.subsets.items()}
+        if not isinstance(self.subsets, Mapping):
+            raise TypeError(f"subsets: expected masks by name, got {self.subsets!r:.80}")
+        subsets = {str(name): np.asarray(mask).copy() for name, mask in self.subsets.items()}
         for name, mask in subsets.items():
             if mask.dtype != bool or mask.ndim != 1:
-                raise TypeError(f"subsets[{name!r}]: expected a mask of booleans, got {mask.dtype}")
+                raise TypeError(
+                    f"subsets[{name!r}]: expected booleans in a row, one for each prompt, "
+                    f"got {mask.dtype} {list(mask.shape)}"
+                )
         lengths = {f"subsets[{name!r}]": len(mask) for name, mask in subsets.items()}
         for name, length in {"answers": len(answers), "position": len(places), **lengths}.items():
             if length != len(rows):
@@ -105,18 +111,19 @@ class Prompts:
 
     def first(self, n: int) -> "Prompts":
         """The first few of them."""
-        return self[np.arange(min(n, len(self)))]
+        return self[:n]
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def __getitem__(self, chosen: Int[Array, " some"]) -> "Prompts":
-        """Take some of the prompts."""
+    def __getitem__(self, chosen: Any) -> "Prompts":
+        """Take some of the prompts: by their numbers, a mask, or a slice."""
+        numbers = np.arange(len(self))[chosen].reshape(-1)
         return Prompts(
-            [self.tokens[i] for i in chosen],
-            self.answers[torch.as_tensor(chosen)],
-            [self.position[i] for i in chosen],
-            {name: mask[chosen] for name, mask in self.subsets.items()},
+            [self.tokens[i] for i in numbers],
+            self.answers[torch.from_numpy(numbers)],
+            [self.position[i] for i in numbers],
+            {name: mask[numbers] for name, mask in self.subsets.items()},
         )
 
     def __repr__(self) -> str:
@@ -168,8 +175,13 @@ class Task:
         for name, prompts in (("train", train), ("test", test)):
             if not isinstance(prompts, Prompts):
                 raise TypeError(f"{name}: expected Prompts, got {type(prompts).__name__}")
+            if "answer" in prompts.subsets:
+                raise ValueError(
+                    f"{name}: expected no subset of the name 'answer', which is the whole question"
+                )
         occurring = sorted({*train.answers.tolist(), *test.answers.tolist()})
-        chosen = occurring if choices is None else _ids("choices", list(choices)).tolist()
+        given = list(choices) if isinstance(choices, Iterable) else choices
+        chosen = occurring if choices is None else _ids("choices", given).tolist()
         missing = set(occurring) - set(chosen)
         if missing or len(set(chosen)) < len(chosen) or len(chosen) < 2:
             raise ValueError(
@@ -214,11 +226,14 @@ def _ids(name: str, values: Any, at_least: int | None = 0) -> Int[Tensor, " _"]:
         ids = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name}: expected whole numbers, got {values!r:.80}") from error
+    if ids.shape == (0,):  # of nothing there is no kind
+        return torch.empty(0, dtype=torch.long)
     if ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise TypeError(
             f"{name}: expected whole numbers in a row, got {ids.dtype} {list(ids.shape)}"
         )
-    ids = ids.detach().cpu().long()
+    # A copy: what the user changes later must not change the prompts.
+    ids = ids.detach().cpu().long().clone()
     if at_least is not None and len(ids) and int(ids.min()) < at_least:
         raise ValueError(f"{name}: expected token ids of at least {at_least}, got {int(ids.min())}")
     return ids
