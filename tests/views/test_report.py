@@ -3,10 +3,10 @@
 import copy
 import dataclasses
 import re
-from html import escape
 
 import pandas as pd
 import pytest
+from markupsafe import escape
 from typer.testing import CliRunner
 
 import count01_lens.views.report_figures as figures_module
