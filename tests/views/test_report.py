@@ -74,7 +74,7 @@ def test_the_numbers_in_a_report_are_those_of_the_analysis(whole):
                 row.eos_l_acc,
                 row.s_acc_ties,
                 row.s_acc_others,
-            )  # fmt: skip
+            )
         )
         assert f'<th scope="row" class="number">{row.head}</th>' in page
         assert cells in page
