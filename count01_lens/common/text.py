@@ -126,8 +126,8 @@ def sum_of_terms(terms: Iterable[tuple[float, str]]) -> str:
         if size >= 5e-4:
             number = f"{size:.3f}".rstrip("0").rstrip(".") if size < 100 else f"{size:.3g}"
             factor = "" if number == "1" and name else number + "·" * bool(name)
-            sign = (" + " if value > 0 else " − ") if written else "−" * (value < 0)
-            written += sign + factor + name
+            positive, negative = (" + ", " − ") if written else ("", "−")
+            written += (positive if value > 0 else negative) + factor + name
     return written or "0"
 
 
