@@ -188,7 +188,7 @@ def test_probe_accuracy_is_that_of_scikit_learn():
 def test_probes_may_start_from_others():
     masks = group_masks([[0], [2, 5], [9]], 16)
     first = Groups(DATA, masks).fits
-    again = Groups(DATA, masks, start=first.weights).fits
+    again = Groups(DATA, masks, start=first.starts).fits
     assert (again.n_iter < first.n_iter).all()
     np.testing.assert_allclose(again.objectives, first.objectives)
     given = Groups(DATA, masks, fits=first)
@@ -290,24 +290,24 @@ def test_a_group_is_run_once_for_all_metrics():
 def test_adding_a_metric_is_adding_a_record(monkeypatch, tmp_path):
     """It appears in tables, pairs, groups, values of the game, files and figures by itself."""
     metric = Metric(
-        name="size",
+        name="members",
         label="number of heads",
         meaning="how many heads there are",
         measure=lambda groups: groups.masks.sum(axis=1).astype(float),
         of_no_heads=lambda data: 0.0,
     )
-    monkeypatch.setitem(METRICS, "size", metric)
+    monkeypatch.setitem(METRICS, "members", metric)
     model = build_model(ModelConfig(d_embed=6, n_heads=3), seed=1)
     analysis = cl.analyze_heads(model, TINY).with_groups()
-    assert analysis.table["size"].tolist() == [1, 1, 1]
-    assert analysis.pairs["size"][0, 2] == 2
-    assert analysis.groups()["size"].max() == 3
-    np.testing.assert_allclose(analysis.shapley("size"), 1)
-    assert analysis.sampled_shapley("size").values == pytest.approx(1)
-    assert "size" in repr(analysis)
+    assert analysis.table["members"].tolist() == [1, 1, 1]
+    assert analysis.pairs["members"][0, 2] == 2
+    assert analysis.groups()["members"].max() == 3
+    np.testing.assert_allclose(analysis.shapley("members"), 1)
+    assert analysis.sampled_shapley("members").values == pytest.approx(1)
+    assert "members" in repr(analysis)
     analysis.save(tmp_path / "analysis")
     loaded = cl.HeadAnalysis.load(tmp_path / "analysis")
-    np.testing.assert_allclose(loaded.interactions("size"), np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(loaded.interactions("members"), np.eye(3), atol=1e-12)
     page = analysis.report(tmp_path / "report.html").read_text()
     assert page.count("number of heads") >= 3  # its column, its meaning, its figure of pairs
 
