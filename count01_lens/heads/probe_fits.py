@@ -92,14 +92,7 @@ class ManyFits(Fits):
 
 @dataclass(frozen=True, eq=False)
 class ClassifierFits(Fits):
-    """Any classifier of scikit-learn, fitted to different subsets of the same features.
-
-    Attributes:
-        probes: the fitted classifiers.
-        supports: which features each may use.
-        weights: w of each fit, zero outside its features; then b. None unless all are linear.
-        classes: the labels.
-    """
+    """Any classifier of scikit-learn, fitted to different subsets of the same features."""
 
     probes: tuple[Any, ...]
     supports: Bool[Array, "fit feature"]
@@ -186,13 +179,12 @@ def fit_many(
         ]
         rows.append([np.concatenate(part) for part in zip(*batches, strict=True)])
     starts, objectives, gradients, steps = (np.stack(part) for part in zip(*rows, strict=True))
-    fits = ManyFits(
+    starts, objectives, gradients = (
         starts.swapaxes(0, 1),
         objectives.sum(axis=0),
         gradients.max(axis=0),
-        steps.max(axis=0),
-        classes,
     )
+    fits = ManyFits(starts, objectives, gradients, steps.max(axis=0), classes)
     unconverged = int((fits.gradient_norms > tol).sum())
     if unconverged:
         warnings.warn(
