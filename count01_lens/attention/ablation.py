@@ -5,9 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtyping import Float
-from torch import Tensor
-
 from count01_lens.attention.interventions import HookList, Intervention
 from count01_lens.attention.rows import PatchedForm
 from count01_lens.attention.seen_tokens import SeenTokens
@@ -59,9 +56,7 @@ class Ablate(Intervention):
     def _hooks(self, model: HookedTransformer, seen: SeenTokens) -> HookList:
         check_model(model, d_vocab=None)
         numbers = check_heads(model, self.heads)
-        means: Float[Tensor, "head d_head"] | None = None
-        if self.mode == "mean":
-            means = head_outputs(model, self._data()).mean(dim=0)
+        means = head_outputs(model, self._data()).mean(dim=0) if self.mode == "mean" else None
         return ablation_hooks(model, numbers, means=means)
 
     def _data(self) -> CountsLike | Prompts:

@@ -12,10 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from jaxtyping import Int
-from torch import Tensor
-
-from count01_lens.attention.seen_tokens import GivenTokens, NoticedTokens, SeenTokens
+from count01_lens.attention.seen_tokens import GivenTokens, NoticedTokens, SeenTokens, Tokens
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.models.hooks import Hook, hooks_attached
@@ -38,9 +35,7 @@ class Intervention(ABC):
         with seen.noticing(), hooks_attached(model, hooks):
             yield model
 
-    def fwd_hooks(
-        self, model: HookedTransformer, tokens: str | Int[Tensor, "sample position"] | None = None
-    ) -> HookList:
+    def fwd_hooks(self, model: HookedTransformer, tokens: Tokens = None) -> HookList:
         """List it as `fwd_hooks` for `run_with_hooks`.
 
         Args:

@@ -28,6 +28,7 @@ from count01_lens.tasks.places import At, place_at
 
 Others = Literal["zero", "keep"]
 Scores = Float[Tensor, "head query=8 key=8"]
+LogWeights = tuple[Float[Tensor, "chosen query=8 key=8"], Iterable[Token]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +69,7 @@ class RowIntervention(Intervention):
         return pattern_hooks(model, self.row_patch(numbers, lambda: _own_scores(model)), seen)
 
     @abstractmethod
-    def _log_weights(
-        self, numbers: list[int], own: Callable[[], Scores]
-    ) -> tuple[Float[Tensor, "chosen query=8 key=8"], Iterable[Token]]:
+    def _log_weights(self, numbers: list[int], own: Callable[[], Scores]) -> LogWeights:
         """Log of the weights, and the tokens that they are about."""
 
 
@@ -91,9 +90,7 @@ class Ratios(RowIntervention):
                 "against '2': expected at most one zero; set_attention can weigh '1' and '2'"
             )
 
-    def _log_weights(
-        self, numbers: list[int], own: Callable[[], Scores]
-    ) -> tuple[Float[Tensor, "chosen query=8 key=8"], Iterable[Token]]:
+    def _log_weights(self, numbers: list[int], own: Callable[[], Scores]) -> LogWeights:
         weights = torch.full((len(numbers), len(Token), len(Token)), -math.inf, dtype=torch.float64)
         if self.w01 == 0:  # '0' gets nothing, nor does '2', whose ratio is to '0'
             weights[..., Token.ONE] = 0.0
@@ -103,11 +100,8 @@ class Ratios(RowIntervention):
             weights[..., Token.ZERO] = 0.0
             scores = own()[numbers] if None in (self.w01, self.w02) else weights
             for token, ratio in ((Token.ONE, self.w01), (Token.TWO, self.w02)):
-                weights[..., token] = (
-                    scores[..., token] - scores[..., Token.ZERO]
-                    if ratio is None
-                    else -math.log(ratio)
-                )
+                own_ratio = scores[..., token] - scores[..., Token.ZERO]
+                weights[..., token] = own_ratio if ratio is None else -math.log(ratio)
         return weights, COUNTED
 
     def __str__(self) -> str:
@@ -146,9 +140,7 @@ class Weights(RowIntervention):
             checked[text] = number
         object.__setattr__(self, "weights", checked)
 
-    def _log_weights(
-        self, numbers: list[int], own: Callable[[], Scores]
-    ) -> tuple[Float[Tensor, "chosen query=8 key=8"], Iterable[Token]]:
+    def _log_weights(self, numbers: list[int], own: Callable[[], Scores]) -> LogWeights:
         table = torch.zeros(len(Token), dtype=torch.float64)
         named = [Token(TOKENS.index(text)) for text in self.weights]
         table[named] = torch.tensor(list(self.weights.values()), dtype=torch.float64)
@@ -213,12 +205,10 @@ def check_ratio(name: str, value: Any) -> float | None:
     """Raise unless a value is None or a number from 0 to infinity."""
     if value is None:
         return None
-    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+    is_number = hasattr(value, "__float__") and not isinstance(value, bool | str)
+    if not is_number or not float(value) >= 0:
         raise ValueError(f"{name}: expected None or a number from 0 to infinity, got {value!r}")
-    number = float(value)
-    if math.isnan(number) or number < 0:
-        raise ValueError(f"{name}: expected None or a number from 0 to infinity, got {value!r}")
-    return number
+    return float(value)
 
 
 def _own_scores(model: HookedTransformer) -> Scores:

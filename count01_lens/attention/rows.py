@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from count01_lens.attention.seen_tokens import SeenTokens
+from count01_lens.attention.seen_tokens import Pattern, SeenTokens
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm, smallest_safe
 from count01_lens.counts.multiplicities import KEYS, Multiplicities
@@ -83,10 +83,10 @@ class PatchedForm(CountForm):
     def of(cls, form: CountForm, *patches: RowPatch) -> "PatchedForm":
         """Patch the tables of a model, patched or not."""
         tables = {each.name: getattr(form, each.name) for each in fields(CountForm)}
-        earlier, replaced = (
-            (form.patches, form.replaced) if isinstance(form, PatchedForm) else ((), ())
-        )
-        return cls(**tables, patches=_without(replaced, (*earlier, *patches)), replaced=replaced)
+        replaced: tuple[int, ...] = ()
+        if isinstance(form, PatchedForm):
+            patches, replaced = (*form.patches, *patches), form.replaced
+        return cls(**tables, patches=_without(replaced, patches), replaced=replaced)
 
     def with_outputs_of(
         self, heads: Sequence[int], outputs: float | Float[Tensor, "chosen d_head"]
@@ -167,9 +167,7 @@ def pattern_hooks(
     seen.check()
 
     def rewrite(chosen: list[int], heads: list[int]) -> Hook:
-        def hook_pattern(
-            pattern: Float[Tensor, "sample head query key"], hook: Any
-        ) -> Float[Tensor, "sample head query key"]:
+        def hook_pattern(pattern: Pattern, hook: Any) -> Pattern:
             keys = seen.keys(pattern, hook)
             rows = AskingRows.of(keys, pattern, patch.place)
             if len(rows.sample) == 0:

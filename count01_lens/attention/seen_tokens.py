@@ -13,6 +13,9 @@ from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.compact import MULTIPLICITY, SCORES_HOOK
 from count01_lens.models.hooks import torch_hooks
 
+Pattern = Float[Tensor, "sample head query key"]
+Tokens = str | Int[Tensor, "sample position"] | None
+
 
 class SeenTokens(ABC):
     """Tells hooks at the attention pattern which tokens its keys are."""
@@ -21,9 +24,7 @@ class SeenTokens(ABC):
         self.model = model
 
     @abstractmethod
-    def keys(
-        self, pattern: Float[Tensor, "sample head query key"], hook: Any
-    ) -> Int[Tensor, "sample key"]:
+    def keys(self, pattern: Pattern, hook: Any) -> Int[Tensor, "sample key"]:
         """Return the tokens behind the keys of a pattern."""
 
     @abstractmethod
@@ -39,9 +40,7 @@ class SeenTokens(ABC):
 class GivenTokens(SeenTokens):
     """Tokens that the user said the model will be run on."""
 
-    def __init__(
-        self, model: HookedTransformer, tokens: str | Int[Tensor, "sample position"] | None
-    ):
+    def __init__(self, model: HookedTransformer, tokens: Tokens):
         super().__init__(model)
         self.tokens = model.to_tokens(tokens) if isinstance(tokens, str) else tokens
 
@@ -63,9 +62,7 @@ class GivenTokens(SeenTokens):
                 "them, fwd_hooks(model, tokens), or use the context manager"
             )
 
-    def keys(
-        self, pattern: Float[Tensor, "sample head query key"], hook: Any
-    ) -> Int[Tensor, "sample key"]:
+    def keys(self, pattern: Pattern, hook: Any) -> Int[Tensor, "sample key"]:
         """Return the tokens behind the keys of a pattern."""
         assert self.tokens is not None
         expected, got = list(self.tokens.shape), [pattern.shape[0], pattern.shape[-1]]
@@ -106,9 +103,7 @@ class NoticedTokens(SeenTokens):
         with torch_hooks([(self.model.embed, "forward_pre_hook", notice)] if self.needed else []):
             yield
 
-    def keys(
-        self, pattern: Float[Tensor, "sample head query key"], hook: Any
-    ) -> Int[Tensor, "sample key"]:
+    def keys(self, pattern: Pattern, hook: Any) -> Int[Tensor, "sample key"]:
         """Return the tokens behind the keys of a pattern."""
         new, length = pattern.shape[-2:]
         if new == length:  # no cache: what came before is over

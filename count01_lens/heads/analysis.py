@@ -12,7 +12,8 @@ from jaxtyping import Float
 from count01_lens.common.text import plural, short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
-from count01_lens.heads.count_columns import count_columns
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.readout import attention_ratios, head_weights, learned_readout, readout
 from count01_lens.heads.games import (
     Estimate,
     Value,
@@ -35,7 +36,7 @@ from count01_lens.heads.metrics import (
     metrics_of,
 )
 from count01_lens.heads.probe_fits import Fits, check_probe
-from count01_lens.heads.runners import CountRunner, Runner, runner_for
+from count01_lens.heads.runners import CountRunner, runner_for
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
 from count01_lens.tasks.count01 import as_task
@@ -122,13 +123,13 @@ class HeadAnalysis:
 
     def sampled_shapley(self, metric: str, *, n_permutations: int = 100, seed: int = 0) -> Estimate:
         """Estimate Shapley values, with standard errors, for any number of heads."""
-        value = self._value(self._metric(metric))
-        return sampled_shapley(value, self.data.n_heads, n_permutations=n_permutations, seed=seed)
+        value, n_heads = self._value(metric), self.data.n_heads
+        return sampled_shapley(value, n_heads, n_permutations=n_permutations, seed=seed)
 
     def sampled_interactions(self, metric: str, *, n_samples: int = 50, seed: int = 0) -> Estimate:
         """Estimate interactions of all pairs, with standard errors, for any number of heads."""
-        value = self._value(self._metric(metric))
-        return sampled_interactions(value, self.data.n_heads, n_samples=n_samples, seed=seed)
+        value, n_heads = self._value(metric), self.data.n_heads
+        return sampled_interactions(value, n_heads, n_samples=n_samples, seed=seed)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -173,10 +174,8 @@ class HeadAnalysis:
 
         Shapley values and interactions are in the report of `with_groups()`.
 
-        Args:
-            path: of the file.
-            checkpoint: the model's checkpoint, to show its seed and recipe; for a loaded analysis
-                also to draw what needs the model itself.
+        The model's checkpoint is for its seed and recipe; for a loaded analysis also to draw what
+        needs the model itself.
         """
         from count01_lens.views.report import write_report
 
@@ -234,16 +233,15 @@ class HeadAnalysis:
         self._metric(metric)
         return self._all_groups(None).values(metric)
 
-    def _value(self, metric: Metric) -> Value:
+    def _value(self, name: str) -> Value:
         """Values of groups, of which some may be empty: no probe can be fitted to no heads."""
+        metric = self._metric(name)
 
         def value(masks: Array) -> Array:
             some = masks.any(axis=1)
-            values = np.zeros(len(masks))
+            values = np.full(len(masks), 0.0 if some.all() else metric.of_no_heads(self.data))
             if some.any():
                 values[some] = metric.measure(Groups(self.data, masks[some]))
-            if not some.all():
-                values[~some] = metric.of_no_heads(self.data)
             return values
 
         return value
@@ -273,12 +271,11 @@ def analyze_heads(
     runner = runner_for_task(model, task)
     data = collect(runner, task, probe)
     singles = Groups(data, np.eye(data.n_heads, dtype=bool))
-    counts = _counts(runner, singles.fits)
-    notes = []
-    if counts is None:
-        notes.append(
-            f"no attention ratios, head weights or count read-outs: {runner.why_not_counts}"
-        )
+    counts, notes = None, []
+    if isinstance(runner, CountRunner):
+        counts = _counts(runner.form, singles.fits)
+    else:
+        notes = [f"no attention ratios, head weights or count read-outs: {runner.why_not_counts}"]
     if data.n_heads > LARGEST_EXACT:
         notes.append(f"{data.n_heads} heads: too many for all groups; use .sampled_shapley(metric)")
     heads = head_table(singles, head_names(model))
@@ -300,11 +297,8 @@ def analyze_heads(
 def head_table(singles: Groups, names: list[tuple[int, int]]) -> pd.DataFrame:
     """Measure every head alone: a row each."""
     data = singles.data
-    columns: dict[str, Any] = {
-        "layer": [layer for layer, _ in names],
-        "head": [head for _, head in names],
-        **measure_all(singles),
-    }
+    layers, heads = zip(*names, strict=True)
+    columns: dict[str, Any] = {"layer": layers, "head": heads, **measure_all(singles)}
     flat = data.test_outputs.reshape(len(data.test_outputs), -1)
     right = singles.fits.predict(flat) == data.test_labels[:, None]
     for name, mask in data.answer.subsets.items():
@@ -317,8 +311,23 @@ def head_table(singles: Groups, names: list[tuple[int, int]]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _counts(runner: Runner, fits: Fits) -> pd.DataFrame | None:
-    return count_columns(runner.form, fits) if isinstance(runner, CountRunner) else None
+def _counts(form: CountForm, fits: Fits) -> pd.DataFrame:
+    """What the tables over counts say of each head; only a linear probe is an inequality."""
+    w01, w02 = attention_ratios(form)
+    table = pd.DataFrame({"w01": w01, "w02": w02, "head_weight": head_weights(form)})
+    if fits.weights is not None:
+        table["readout"] = probe_readouts(form, fits.weights)
+    table["learned_readout"] = [str(learned_readout(form, head)) for head in range(len(table))]
+    return table
+
+
+def probe_readouts(form: CountForm, weights: Float[Array, "head feature_and_bias"]) -> list[str]:
+    """Write linear probes, one of each head, as inequalities over counts."""
+    d_head = form.values.shape[-1]
+    return [
+        str(readout(form, head, row[head * d_head : (head + 1) * d_head], float(row[-1])))
+        for head, row in enumerate(weights)
+    ]
 
 
 def _pairs(singles: Groups, heads: pd.DataFrame) -> tuple[dict[str, Array], float]:

@@ -5,7 +5,6 @@ that the others call for.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
@@ -32,13 +31,8 @@ _DATA = {
     "test_outputs": "f test head d_head",
 }
 _ASKED = {"heads": "f {0} head {0}_choice", "rest": "f {0} {0}_choice", "answers": "i {0}"}
-_FITS = {
-    "starts": "f head row feature",
-    "objectives": "f head",
-    "gradient_norms": "f head",
-    "n_iter": "i head",
-    "classes": "b class",
-}
+_FITS = {"starts": "f head row feature", "objectives": "f head", "gradient_norms": "f head"}
+_FITS |= {"n_iter": "i head", "classes": "b class"}
 
 
 class LostProbe:
@@ -53,7 +47,7 @@ class LostProbe:
 
 def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
     """Write numbers as tensors and words as JSON."""
-    data, arrays = analysis.data, dict[str, Array]()
+    data, arrays = analysis.data, dict[str, Any]()
     text: dict[str, Any] = {
         "accuracy": list(analysis.accuracy),
         "notes": list(analysis.notes),
@@ -68,7 +62,7 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
             numeric = [name for name in columns if pd.api.types.is_numeric_dtype(table[name])]
             words = {name: table[name].tolist() for name in columns if name not in numeric}
             text[part] = {"columns": columns, "words": words}
-            arrays |= _under(part, {name: table[name].to_numpy() for name in numeric})
+            arrays |= _under(part, {name: table[name] for name in numeric})
     arrays |= _under("pairs", analysis.pairs)
     arrays |= _under("data", {name: getattr(data, name) for name in _DATA})
     for name, asked in data.asked.items():
@@ -76,24 +70,18 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
         arrays |= _under(f"subsets.{name}", asked.subsets)
     if isinstance(analysis.fits, ManyFits):
         arrays |= _under("fits", {name: getattr(analysis.fits, name) for name in _FITS})
-    arrays["accuracy"] = np.array(list(analysis.accuracy.values()))
-    arrays["worst_gradient"] = np.array(analysis.worst_gradient)
+    arrays["accuracy"] = list(analysis.accuracy.values())
+    arrays["worst_gradient"] = analysis.worst_gradient
     if analysis.known_groups is not None:
         groups = analysis.known_groups
-        arrays |= _under(
-            "groups", {str(name): groups.table[name].to_numpy() for name in groups.table}
-        )
-        arrays |= _under("no_heads", {name: np.array(v) for name, v in groups.empty.items()})
+        arrays |= _under("groups", {str(name): groups.table[name] for name in groups.table})
+        arrays |= _under("no_heads", groups.empty)
     tensors = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
     write_bundle(path, Bundle(KIND, text, tensors))
 
 
 def read_analysis(path: Path) -> HeadAnalysis:
-    """Read a file of `write_analysis`.
-
-    Raises:
-        DamagedFileError: the file is missing, changed or not an analysis.
-    """
+    """Read a file of `write_analysis`; raise if it is missing, changed or not an analysis."""
     bundle = read_bundle(path, KIND)
     try:
         arrays = {name: tensor.numpy() for name, tensor in bundle.tensors.items()}
@@ -126,7 +114,7 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
     fits = None
     if "fits.starts" in arrays:
         found = _read("fits", _FITS, arrays, sizes | {"class": 2})
-        fits = ManyFits(**{each.name: found[each.name] for each in fields(ManyFits)})
+        fits = ManyFits(**found)
     worst = float(arrays["worst_gradient"])
     return HeadAnalysis(
         heads=heads,
@@ -173,18 +161,16 @@ def _groups(
     return AllGroups(pd.DataFrame(table), values, worst)
 
 
-def _under(part: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _under(part: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{part}.{name}": array for name, array in arrays.items()}
 
 
 def _table(text: Mapping[str, Any], arrays: dict[str, Array], part: str) -> pd.DataFrame:
     words = text["words"]
-    return pd.DataFrame(
-        {
-            name: _texts(words[name]) if name in words else arrays[f"{part}.{name}"]
-            for name in _texts(text["columns"])
-        }
-    )
+    columns: dict[str, Any] = {}
+    for name in _texts(text["columns"]):
+        columns[name] = _texts(words[name]) if name in words else arrays[f"{part}.{name}"]
+    return pd.DataFrame(columns)
 
 
 def _texts(values: Any) -> list[str]:

@@ -77,11 +77,7 @@ class Estimate:
 
 
 def sampled_shapley(
-    value: Value,
-    n_heads: int,
-    *,
-    n_permutations: int = 100,
-    seed: int = 0,
+    value: Value, n_heads: int, *, n_permutations: int = 100, seed: int = 0
 ) -> Estimate:
     """Estimate Shapley values: what each head adds when heads come in a random order."""
     check_int("n_heads", n_heads, at_least=1)
@@ -98,11 +94,7 @@ def sampled_shapley(
 
 
 def sampled_interactions(
-    value: Value,
-    n_heads: int,
-    *,
-    n_samples: int = 50,
-    seed: int = 0,
+    value: Value, n_heads: int, *, n_samples: int = 50, seed: int = 0
 ) -> Estimate:
     """Estimate pairwise Shapley interactions.
 

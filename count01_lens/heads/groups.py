@@ -41,18 +41,11 @@ def all_groups(data: HeadData, *, progress: bool | None = False) -> AllGroups:
     """Compute the metrics of all 2^a − 1 groups."""
     check_exact(data.n_heads)
     numbers = np.arange(1, 2**data.n_heads)
-    groups = _Fitted(data, as_rows(numbers, data.n_heads), progress)
+    groups = Groups(data, as_rows(numbers, data.n_heads))
+    groups.probe_accuracy, worst = fit_all(data, groups.masks, progress=progress)
     table = pd.DataFrame({"mask": numbers, "size": subset_sizes(numbers), **measure_all(groups)})
     empty = {metric.name: metric.of_no_heads(data) for metric in metrics_of(data)}
-    return AllGroups(table, empty, groups.worst_gradient)
-
-
-class _Fitted(Groups):
-    """All groups of heads in the order of their numbers, whose probes are fitted in portions."""
-
-    def __init__(self, data: HeadData, masks: Bool[Array, "group head"], progress: bool | None):
-        super().__init__(data, masks)
-        self.probe_accuracy, self.worst_gradient = fit_all(data, masks, progress=progress)
+    return AllGroups(table, empty, worst)
 
 
 def fit_all(
@@ -60,24 +53,16 @@ def fit_all(
 ) -> tuple[Float[Array, " group"], float]:
     """Fit probes from small groups to large ones, each starting from the best one head smaller.
 
-    Args:
-        data: what heads do.
-        masks: all groups in the order of their numbers.
-        progress: whether to show it.
-
-    Returns:
-        accuracy of each group's probe, and the worst relative gradient of all fits.
+    The groups are all there are, in the order of their numbers. Returns the accuracy of each one's
+    probe, and the worst relative gradient of all fits.
     """
     n = len(masks) + 1
     starts: Array | None = None
     objectives, scores, worst = np.full(n, np.inf), np.zeros(n), float("nan")
     sizes = masks.sum(axis=1)
+    of_size = [np.flatnonzero(sizes == size) + 1 for size in range(1, data.n_heads + 1)]
     portions = [
-        portion
-        for size in range(1, data.n_heads + 1)
-        for portion in np.array_split(
-            np.flatnonzero(sizes == size) + 1, -(-int((sizes == size).sum()) // _PORTION)
-        )
+        part for same in of_size for part in np.array_split(same, -(-len(same) // _PORTION))
     ]
     for numbers in track(portions, len(portions), "fitting all groups", progress):
         rows = masks[numbers - 1]

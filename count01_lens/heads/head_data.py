@@ -23,13 +23,9 @@ GroupLogits = Callable[[Bool[Array, " head"]], dict[str, Float[Array, "prompt ch
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AskedHeads:
-    """What heads write into the logits of a question's choices, on its test prompts.
+    """Logits of a question's choices on its test prompts: direct attribution to heads, the rest.
 
-    Attributes:
-        heads: direct logit attribution of every head.
-        rest: the rest of these logits.
-        answers: the right choice.
-        subsets: prompts that are reported apart, by name.
+    `answers` are the right choices; `subsets` are prompts that are reported apart.
     """
 
     heads: Float[Array, "prompt head choice"]

@@ -17,6 +17,7 @@ from count01_lens.heads.head_data import AskedHeads, HeadData
 from count01_lens.heads.probe_fits import Fits, fit_probes
 
 Masks = Bool[Array, "group head"]
+Starts = Float[Array, "group row feature_and_bias"]
 _TOGETHER = 256  # groups at a time: their logits fit into the memory of any laptop
 
 # What heads are called by the accuracy of their probe: the paper's bound, and ours for "close to a
@@ -33,20 +34,11 @@ def category_of(s_acc: Float[Array, " head"]) -> Array:
 class Groups:
     """Groups of heads to be measured, and what several metrics need of them, computed once.
 
-    Args:
-        data: what heads do.
-        masks: the groups.
-        start: weights that probes start from, for instance those of smaller groups.
-        fits: the groups' probes, if they are fitted already.
+    Their probes start from weights such as those of smaller groups, or are fitted already.
     """
 
     def __init__(
-        self,
-        data: HeadData,
-        masks: Masks,
-        *,
-        start: Float[Array, "group row feature_and_bias"] | None = None,
-        fits: Fits | None = None,
+        self, data: HeadData, masks: Masks, *, start: Starts | None = None, fits: Fits | None = None
     ):
         self.data, self.masks, self._start, self._fits = data, masks, start, fits
 
@@ -89,12 +81,8 @@ class Groups:
     def _added_up(self, asked: AskedHeads) -> Float[Array, " group"]:
         by_head, rest = asked.leads()
         flat = by_head.reshape(len(by_head), -1)
-        return np.concatenate(
-            [
-                asked.right((part @ flat).reshape(len(part), *rest.shape) + rest).mean(axis=1)
-                for part in self.parts()
-            ]
-        )
+        leads = ((part @ flat).reshape(len(part), *rest.shape) + rest for part in self.parts())
+        return np.concatenate([asked.right(each).mean(axis=1) for each in leads])
 
     def parts(self) -> list[Float[Array, "part head"]]:
         """The groups in portions, as numbers for matrix products."""
@@ -107,10 +95,6 @@ class Metric:
     """Something to measure of groups of heads.
 
     Attributes:
-        name: of its column.
-        label: for figures and tables.
-        meaning: one line for readers.
-        measure: values of groups.
         of_no_heads: the value of the empty group.
         question: what it is about; a task without this question does not have the metric.
     """
@@ -134,9 +118,8 @@ def roc_auc(groups: Groups) -> Float[Array, " group"]:
         is_right = asked.answers == choice
         if is_right.any() and not is_right.all():
             scores = asked.heads[:, :, choice].T
-            by_choice.append(
-                np.concatenate([areas(part @ scores, is_right) for part in groups.parts()])
-            )
+            found = [areas(part @ scores, is_right) for part in groups.parts()]
+            by_choice.append(np.concatenate(found))
     together = np.max if asked.rest.shape[1] == 2 else np.mean
     return np.asarray(together(np.stack(by_choice), axis=0))
 
@@ -161,8 +144,7 @@ def areas(
 
 def accuracy_without_heads(data: HeadData, question: str) -> float:
     """Accuracy of what no head writes: biases and, in some models, the skip connection."""
-    nobody = np.zeros((1, data.n_heads), dtype=bool)
-    return float(Groups(data, nobody).accuracy[question][0])
+    return float(Groups(data, np.zeros((1, data.n_heads), dtype=bool)).accuracy[question][0])
 
 
 def accuracy_of_majority(data: HeadData) -> float:

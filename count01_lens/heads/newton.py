@@ -114,14 +114,9 @@ def minimise_many_squared_hinges(
         for row, fit in enumerate(open_):
             columns = np.flatnonzero(allowed[fit])
             near = np.flatnonzero(slack[row] > -width)
+            rows, ones, start = Z[np.ix_(near, columns)], np.ones(len(columns)), V[fit, columns]
             V[fit, columns], _, _, taken = minimise_squared_hinge(
-                Z[np.ix_(near, columns)],
-                np.ones(len(columns)),
-                weight,
-                tol,
-                max_iter,
-                V[fit, columns],
-                float(scale[fit]),
+                rows, ones, weight, tol, max_iter, start, float(scale[fit])
             )
             steps[fit] += max(1, taken)
         width *= 2

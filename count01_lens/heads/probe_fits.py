@@ -92,14 +92,7 @@ class ManyFits(Fits):
 
 @dataclass(frozen=True, eq=False)
 class ClassifierFits(Fits):
-    """Any classifier of scikit-learn, fitted to different subsets of the same features.
-
-    Attributes:
-        probes: the fitted classifiers.
-        supports: which features each may use.
-        weights: w of each fit, zero outside its features; then b. None unless all are linear.
-        classes: the labels.
-    """
+    """Any classifier of scikit-learn, fitted to different subsets of the same features."""
 
     probes: tuple[Any, ...]
     supports: Bool[Array, "fit feature"]
@@ -186,14 +179,10 @@ def fit_many(
         ]
         rows.append([np.concatenate(part) for part in zip(*batches, strict=True)])
     starts, objectives, gradients, steps = (np.stack(part) for part in zip(*rows, strict=True))
-    fits = ManyFits(
-        starts.swapaxes(0, 1),
-        objectives.sum(axis=0),
-        gradients.max(axis=0),
-        steps.max(axis=0),
-        classes,
-    )
-    unconverged = int((fits.gradient_norms > tol).sum())
+    norms = gradients.max(axis=0)
+    summed, most = objectives.sum(axis=0), steps.max(axis=0)
+    fits = ManyFits(starts.swapaxes(0, 1), summed, norms, most, classes)
+    unconverged = int((norms > tol).sum())
     if unconverged:
         warnings.warn(
             f"{unconverged} of {len(allowed)} probes did not converge: the worst relative gradient "

@@ -59,15 +59,6 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         1.0
     """
 
-    classes_: Shaped[Array, " class_"]
-    coef_: Float[Array, "row feature"]
-    intercept_: Float[Array, " row"]
-    objective_: float
-    gradient_norm_: float
-    converged_: bool
-    n_iter_: int
-    n_features_in_: int
-
     def __init__(
         self,
         *,
@@ -82,12 +73,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.penalise_bias, self.tol, self.max_iter = penalise_bias, tol, max_iter
 
     def fit(self, X: Any, y: Any) -> "LinearSVM":
-        """Fit the probe.
-
-        Args:
-            X: features [sample, feature].
-            y: labels [sample] of at least two classes.
-        """
+        """Fit features [sample, feature] to labels [sample] of at least two classes."""
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)

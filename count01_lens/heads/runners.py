@@ -6,13 +6,13 @@ the same, to rounding.
 """
 
 import warnings
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
 
 import torch
-from einops import einsum
+from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor
 
@@ -20,9 +20,16 @@ from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import why_not_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.heads.hook_runner import Attribution, HookRunner
 from count01_lens.models.build import check_model
-from count01_lens.models.hooks import has_final_norm
+from count01_lens.models.hooks import (
+    Hook,
+    ablation_hooks,
+    batches,
+    has_final_norm,
+    hooks_attached,
+    through_frozen_norm,
+    z_hook,
+)
 from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.count01 import CountPrompts
 from count01_lens.tasks.dataset import CountsLike
@@ -40,32 +47,94 @@ class Intervention(Protocol):
         """Apply it to tables over counts; None if it cannot be told from counts alone."""
 
 
-class Runner(Protocol):
-    """Runs one model on prompts."""
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """The logits at the query position, taken apart.
+
+    Attributes:
+        heads: what each head writes into them directly.
+        rest: everything else: biases, the skip connection, MLPs.
+    """
+
+    heads: Float[Tensor, "prompt head token"]
+    rest: Float[Tensor, "prompt token"]
+
+
+@dataclass(frozen=True, eq=False)
+class HookRunner:
+    """Runs a model on sequences, through real hooks: several layers, positions, MLPs, any of it.
+
+    This is the reference that the faster way is held against.
+
+    Attributes:
+        model: any HookedTransformer; hooks that are attached to it take part.
+        why_not_counts: why it is not run on counts, for those who wonder.
+        interventions: what is applied to it while it runs, the first outermost.
+    """
+
+    model: HookedTransformer
+    why_not_counts: str | None = None
+    interventions: tuple[Intervention, ...] = ()
+    additive: ClassVar[bool] = False
 
     @property
     def n_heads(self) -> int:
         """Number of heads, all layers together."""
+        return int(self.model.cfg.n_layers * self.model.cfg.n_heads)
 
-    @property
-    def why_not_counts(self) -> str | None:
-        """Why it is not run on counts; None if it is."""
+    @torch.no_grad()
+    def outputs(self, prompts: Asked) -> Float[Tensor, "prompt head d_head"]:
+        """`hook_z` of every head of every layer at the query position."""
+        return torch.cat([self._z(at) for _, at in self._visits(prompts, self._z_hooks)])
 
-    @property
-    def additive(self) -> bool:
-        """Whether logits without some heads are the logits less what these heads write."""
+    @torch.no_grad()
+    def attribute(self, prompts: Asked) -> Attribution:
+        """Direct logit attribution of every head, and the rest of the logits, in float64.
 
-    def outputs(self, prompts: Any) -> Float[Tensor, "prompt head d_head"]:
-        """`hook_z` of every head at the query position."""
+        A final layer norm is not linear; its scale is frozen at what it is on the full model, which
+        makes it so.
+        """
+        model, heads, whole = self.model, [], []
+        W_O = rearrange(model.W_O, "layer head d_head d_model -> (layer head) d_head d_model")
+        names = [*self._z_hooks, *(["ln_final.hook_scale"] if has_final_norm(model) else [])]
+        for logits, at in self._visits(prompts, names):
+            written = einsum(self._z(at), W_O, "prompt head d, head d r -> prompt head r")
+            if has_final_norm(model):
+                written = through_frozen_norm(model, written, at["ln_final.hook_scale"])
+            heads.append((written @ model.W_U).double().cpu())
+            whole.append(logits.double().cpu())
+        attributed = torch.cat(heads)
+        return Attribution(attributed, torch.cat(whole) - attributed.sum(dim=1))
 
-    def attribute(self, prompts: Any) -> Attribution:
-        """Direct logit attribution of every head, and the rest of the logits, in float64."""
-
-    def logits(self, prompts: Any, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
+    @torch.no_grad()
+    def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
         """Logits at the query position, with the outputs of some heads set to zero."""
+        hooks = ablation_hooks(self.model, without) if without else []
+        return torch.cat([logits for logits, _ in self._visits(prompts, [], hooks)])
 
-    def under(self, intervention: Intervention) -> "Runner":
+    def under(self, intervention: Intervention) -> "HookRunner":
         """The same model under an intervention."""
+        return replace(self, interventions=(*self.interventions, intervention))
+
+    @property
+    def _z_hooks(self) -> list[str]:
+        return [z_hook(layer) for layer in range(self.model.cfg.n_layers)]
+
+    def _z(self, at: dict[str, Tensor]) -> Float[Tensor, "prompt head d_head"]:
+        return torch.cat([at[name] for name in self._z_hooks], dim=1)
+
+    def _visits(
+        self, prompts: Asked, names: list[str], hooks: Sequence[tuple[str, Hook]] = ()
+    ) -> Iterator[tuple[Float[Tensor, "prompt token"], dict[str, Tensor]]]:
+        """Run the model batch by batch; yield logits and activations at the query positions."""
+        with ExitStack() as stack:
+            for intervention in self.interventions:
+                stack.enter_context(intervention.applied(self.model))
+            stack.enter_context(hooks_attached(self.model, hooks))
+            for tokens, asked in batches(self.model, prompts.sequences(), prompts.positions):
+                rows = torch.arange(len(tokens), device=tokens.device)
+                logits, cache = self.model.run_with_cache(tokens, names_filter=names)
+                yield logits[rows, asked], {name: cache[name][rows, asked] for name in names}
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +169,9 @@ class CountRunner:
         """Direct logit attribution of every head, and the rest of the logits, in float64."""
         asked = self._asked(prompts)
         outputs, weights = self.form.head_outputs(asked)[0], self.form.logit_weights[0]
-        return Attribution(
-            einsum(
-                outputs.double(),
-                weights.double(),
-                "prompt head d, head d token -> prompt head token",
-            ),
-            (asked.asked @ self.form.logit_bias[0, asked.rows]).double(),
-        )
+        form = "prompt head d, head d token -> prompt head token"
+        heads = einsum(outputs.double(), weights.double(), form)
+        return Attribution(heads, (asked.asked @ self.form.logit_bias[0, asked.rows]).double())
 
     @torch.no_grad()
     def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
@@ -115,7 +179,7 @@ class CountRunner:
         form = self.form.with_outputs_of(list(without), 0.0) if without else self.form
         return form.logits(self._asked(prompts))[0]
 
-    def under(self, intervention: Intervention) -> Runner:
+    def under(self, intervention: Intervention) -> "CountRunner | HookRunner":
         """The same model under an intervention."""
         form = intervention.on_counts(self.form)
         interventions = (*self.interventions, intervention)
@@ -132,6 +196,9 @@ class CountRunner:
         if not isinstance(prompts, CountPrompts):
             raise TypeError(f"prompts: expected counts, got {type(prompts).__name__}")
         return Multiplicities.of(prompts.counts, prompts.place, self.form.scores.dtype)
+
+
+Runner = CountRunner | HookRunner
 
 
 def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:

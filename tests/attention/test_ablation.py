@@ -9,8 +9,7 @@ import torch
 
 import count01_lens as cl
 from count01_lens.counts.closed_form import CountForm
-from count01_lens.heads.hook_runner import HookRunner
-from count01_lens.heads.runners import CountRunner
+from count01_lens.heads.runners import CountRunner, HookRunner
 from count01_lens.tasks.count01 import CountPrompts
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 from tests.helpers import two_layers

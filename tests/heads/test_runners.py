@@ -11,9 +11,9 @@ from count01_lens.attention.ablation import Ablate, ablate_heads
 from count01_lens.attention.patches import Ratios
 from count01_lens.counts.applies import why_not_counts
 from count01_lens.counts.closed_form import CountForm
-from count01_lens.heads.hook_runner import HookRunner
 from count01_lens.heads.runners import (
     CountRunner,
+    HookRunner,
     as_prompts,
     head_logits,
     head_outputs,

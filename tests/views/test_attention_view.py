@@ -13,8 +13,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from count01_lens.attention.ablation import ablate_heads
 from count01_lens.attention.patches import patch_attention
-from count01_lens.heads.hook_runner import HookRunner
-from count01_lens.heads.runners import head_logits
+from count01_lens.heads.runners import HookRunner, head_logits
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
 from count01_lens.models.config import ModelConfig
