@@ -53,13 +53,10 @@ class Job:
     @cached_property
     def identity(self) -> str:
         """All that the result depends on, as canonical JSON."""
+        function, given = _name_of(self.function), self.configuration
+        version = self.code_version
         return canonical(
-            {
-                "format": FORMAT,
-                "function": _name_of(self.function),
-                "configuration": self.configuration,
-                "code_version": self.code_version,
-            }
+            dict(format=FORMAT, function=function, configuration=given, code_version=version)
         )
 
     @cached_property
@@ -95,12 +92,9 @@ class Report:
 
 def perform(name: str, identity: str, versions: dict[str, str]) -> Report:
     """Run a job in this process, if its libraries are those of the process that handed it out."""
-    if library_versions() != versions:
-        return Report(
-            "failed",
-            f"expected a worker with {versions}, got one with {library_versions()}: results of "
-            "different versions are not mixed; install the same there",
-        )
+    if (here := library_versions()) != versions:
+        wrong = f"expected a worker with {versions}, got one with {here}: results of different "
+        return Report("failed", wrong + "versions are not mixed; install the same there")
     try:
         described = json.loads(identity)
         module, _, function = described["function"].partition(":")

@@ -51,10 +51,8 @@ class Outcome:
             more = f" (and {len(others)} more in the same way)" if others else ""
             lines += [f"failed: {job.name} {canonical(job.configuration)}{more}", reason]
         if self.left:
-            lines.append(
-                f"{len(self.left)} jobs not run, because the executor broke: {self.broken}\n"
-                "The same command goes on where it was."
-            )
+            why = f"{len(self.left)} jobs not run, because the executor broke: {self.broken}"
+            lines += [why, "The same command goes on where it was."]
         return "\n".join(lines)
 
 
@@ -90,9 +88,8 @@ def view_of(
 
         # The time left is our own: tqdm thinks that all jobs take the same time.
         style = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}]"
-        bar = stack.enter_context(
-            tqdm(total=total, initial=found, bar_format=style, dynamic_ncols=True)
-        )
+        bar = tqdm(total=total, initial=found, bar_format=style, dynamic_ncols=True)
+        stack.enter_context(bar)
 
         def update(status: Status) -> None:
             bar.set_description_str(str(status), refresh=False)
