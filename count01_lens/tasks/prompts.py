@@ -82,11 +82,11 @@ class Prompts:
                 expected = "booleans in a row, one for each prompt"
                 got = f"{mask.dtype} {list(mask.shape)}"
                 raise TypeError(f"subsets[{name!r}]: expected {expected}, got {got}")
-        masks = {f"subsets[{name!r}]": mask for name, mask in subsets.items()}
-        for name, each in {"answers": answers, "position": places, **masks}.items():
-            if len(each) != len(rows):
+        lengths = {f"subsets[{name!r}]": len(mask) for name, mask in subsets.items()}
+        for name, length in {"answers": len(answers), "position": len(places), **lengths}.items():
+            if length != len(rows):
                 expected = f"one for each of {len(rows)} prompts"
-                raise ValueError(f"{name}: expected {expected}, got {len(each)}")
+                raise ValueError(f"{name}: expected {expected}, got {length}")
         for i, (row, place) in enumerate(zip(rows, places, strict=True)):
             if not -len(row) <= place < len(row):
                 expected = f"one of the {len(row)} tokens of prompt {i}"
