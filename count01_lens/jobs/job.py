@@ -1,16 +1,23 @@
-"""A job: a function and its configuration, and the key under which its result is kept."""
+"""A job: a function and its configuration, the key of its result, and how it is done."""
 
+import importlib
+import json
 import sys
+import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from count01_lens.common.storage import sha256
 from count01_lens.common.validation import check_number
-from count01_lens.jobs.results import canonical, plain
+from count01_lens.common.versions import library_versions
+from count01_lens.jobs.results import canonical, encode, plain
+from count01_lens.jobs.supervision import ProcessDiedError, TimeLimitError, supervised
 
 FORMAT = 1
+ATTEMPTS = 2  # for a job whose process died: the second is alone, with all the memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,13 +53,10 @@ class Job:
     @cached_property
     def identity(self) -> str:
         """All that the result depends on, as canonical JSON."""
+        function, given = _name_of(self.function), self.configuration
+        version = self.code_version
         return canonical(
-            {
-                "format": FORMAT,
-                "function": _name_of(self.function),
-                "configuration": self.configuration,
-                "code_version": self.code_version,
-            }
+            dict(format=FORMAT, function=function, configuration=given, code_version=version)
         )
 
     @cached_property
@@ -75,3 +79,42 @@ def _name_of(function: Any) -> str:
             f"{function!r}; other processes could not find it"
         )
     return f"{module}:{name}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What comes back from a job."""
+
+    state: Literal["done", "failed", "died", "lost"]
+    reason: str = ""
+    encoded: bytes = b""
+
+
+def perform(name: str, identity: str, versions: dict[str, str]) -> Report:
+    """Run a job in this process, if its libraries are those of the process that handed it out."""
+    if (here := library_versions()) != versions:
+        wrong = f"expected a worker with {versions}, got one with {here}: results of different "
+        return Report("failed", wrong + "versions are not mixed; install the same there")
+    try:
+        described = json.loads(identity)
+        module, _, function = described["function"].partition(":")
+        function = getattr(importlib.import_module(module), function)
+        start = time.perf_counter()
+        value = function(**json.loads(identity)["configuration"])
+        seconds = time.perf_counter() - start
+        about = dict(name=name, identity=described, seconds=seconds, versions=versions)
+        return Report("done", encoded=encode(value, **about))
+    except (Exception, SystemExit):
+        return Report("failed", traceback.format_exc())
+
+
+def perform_apart(
+    name: str, identity: str, versions: dict[str, str], time_limit: float | None, attempt: int
+) -> Report:
+    """Run a job in the process of this thread."""
+    try:
+        return supervised(perform, name, identity, versions, time_limit=time_limit)
+    except TimeLimitError as error:
+        return Report("failed", str(error))
+    except ProcessDiedError as error:
+        return Report("died", f"{error}\n(attempt {attempt + 1} of {ATTEMPTS})")

@@ -21,14 +21,7 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    wait,
-)
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,11 +29,9 @@ from typing import Any
 from count01_lens.common.threads import one_thread
 from count01_lens.common.validation import check_int, check_number
 from count01_lens.common.versions import library_versions
-from count01_lens.jobs.job import Job
-from count01_lens.jobs.outcome import Failure, Outcome
-from count01_lens.jobs.performing import ATTEMPTS, Report, perform, perform_apart
+from count01_lens.jobs.job import ATTEMPTS, Job, Report, perform, perform_apart
+from count01_lens.jobs.outcome import Failure, Outcome, Status, view_of
 from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.status import Status, view_of
 from count01_lens.jobs.supervision import Processes
 
 _IN_FLIGHT = 1000  # as many jobs as a given executor has to choose from
@@ -148,7 +139,7 @@ class _Run:
                 job = waiting.popleft()
                 self.running[self._submit(job, attempt)] = job
             self._show()
-            for future in wait(self.running, return_when=FIRST_COMPLETED).done:
+            for future in wait(self.running, return_when="FIRST_COMPLETED").done:
                 job, report = self.running[future], _report_of(future)
                 if report.state == "died" and attempt + 1 < ATTEMPTS:
                     died.append(job)

@@ -180,20 +180,21 @@ def _deadline(
         is_late.set()
         _kill(process)
 
-    timer = None if time_limit is None else threading.Timer(time_limit + _GRACE, end)
-    if timer is not None:
-        timer.start()
+    if time_limit is None:
+        yield is_late
+        return
+    timer = threading.Timer(time_limit + _GRACE, end)
+    timer.start()
     try:
         yield is_late
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a process that has not ended, and its helpers."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError):
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -1,7 +1,7 @@
 """Count01 as a task: two questions to every sentence, asked as counts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,8 +30,7 @@ class CountPrompts:
     @classmethod
     def of(cls, data: CountsLike, place: Place) -> "CountPrompts":
         """Take a split, or counts [sample, 3]."""
-        split = data if isinstance(data, Split) else Split("given", as_counts(data))
-        return cls(split, place)
+        return cls(data if isinstance(data, Split) else Split("given", as_counts(data)), place)
 
     @property
     def counts(self) -> Int[Tensor, "prompt 3"]:
@@ -62,18 +61,14 @@ class CountPrompts:
 
     def first(self, n: int) -> "CountPrompts":
         """The first few of them."""
-        few = Split(self.split.name, self.counts[:n], self.split.seed)
-        return CountPrompts(few, self.place)
+        return CountPrompts(replace(self.split, counts=self.counts[:n]), self.place)
 
     def __len__(self) -> int:
         return len(self.split)
 
 
 class Count01(Task):
-    """The task of the paper: "answer" after '=', and "end" ('[EOS]') after the answer.
-
-    Args:
-        splits: the data set; the paper's by default.
+    """The task and data of the paper: "answer" after '=', "end" ('[EOS]') after the answer.
 
     Example:
         >>> list(cl.Count01().questions)
@@ -84,15 +79,11 @@ class Count01(Task):
         self.splits = make_splits() if splits is None else splits
         if not isinstance(self.splits, Splits):
             raise TypeError(f"splits: expected the result of make_splits, got {splits!r}")
-        asked = (("answer", AT_EQUALS, ANSWERS), ("end", AT_ANSWER, ENDS))
-        self.questions = {
-            name: Question(
-                CountPrompts(self.splits.train, place),
-                CountPrompts(self.splits.test, place),
-                choices,
-            )
-            for name, place, choices in asked
-        }
+        self.questions = {}
+        parts = self.splits.train, self.splits.test
+        for name, place, choices in (("answer", AT_EQUALS, ANSWERS), ("end", AT_ANSWER, ENDS)):
+            train, test = (CountPrompts(part, place) for part in parts)
+            self.questions[name] = Question(train, test, choices)
 
 
 def as_task(task: Task | Splits | None) -> Task:

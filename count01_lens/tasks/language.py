@@ -17,14 +17,7 @@ Answer = Literal["4", "5"]
 class Token(IntEnum):
     """The eight tokens, numbered in the order of the paper's appendix A."""
 
-    BOS = 0
-    ZERO = 1
-    ONE = 2
-    TWO = 3
-    EQUALS = 4
-    FOUR = 5
-    FIVE = 6
-    EOS = 7
+    BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 
     @property
     def text(self) -> str:
@@ -78,26 +71,18 @@ class WrongAnswerError(SentenceError):
 
 @dataclass(frozen=True)
 class Sentence:
-    """A well-formed text, at least up to its '='; the answer may be missing, or wrong.
+    """A well-formed text, at least up to its '='; the answer may be missing, or wrong."""
 
-    Attributes:
-        body: the tokens between '[BOS]' and '='.
-        answer: '4', '5', or None where the text ends with '='.
-        ended: whether '[EOS]' was written.
-    """
-
-    body: tuple[Token, ...]
+    body: tuple[Token, ...]  # between '[BOS]' and '='
     answer: Answer | None = None
-    ended: bool = False
+    ended: bool = False  # whether '[EOS]' was written
 
     def __post_init__(self) -> None:
         if not all(token in COUNTED for token in self.body) or isinstance(self.body, str):
             raise ValueError(f"body: expected tokens '0', '1' and '2', got {self.body!r}")
         if self.answer not in ("4", "5", None) or (self.ended and self.answer is None):
-            raise ValueError(
-                f"answer: expected '4', '5' or, where '[EOS]' is not written, None; "
-                f"got {self.answer!r}"
-            )
+            expected = "'4', '5' or, where '[EOS]' is not written, None"
+            raise ValueError(f"answer: expected {expected}; got {self.answer!r}")
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -198,27 +183,21 @@ def decode(tokens: Iterable[int]) -> str:
             message = f"token {token!r} at position {position}: expected a whole number"
             raise TypeError(message) from error
         if not 0 <= ids[-1] < len(TOKENS):
-            raise ValueError(
-                f"token {ids[-1]} at position {position} is not in the vocabulary: "
-                f"expected 0 to {len(TOKENS) - 1}"
-            )
+            where = f"token {ids[-1]} at position {position}"
+            last = len(TOKENS) - 1
+            raise ValueError(f"{where} is not in the vocabulary: expected 0 to {last}")
     return "".join(TOKENS[token] for token in ids)
 
 
 def split_into_tokens(text: str) -> list[Token]:
-    """Cut any text over the vocabulary into tokens, grammatical or not.
-
-    Raises:
-        MalformedSentenceError: at the first character that belongs to no token.
-    """
+    """Cut any text over the vocabulary into tokens; raise at a character that is in none."""
     tokens: list[Token] = []
     position = 0
-    while position < len(text):
-        token = _TOKEN.match(text, position)
-        if token is None:
-            raise MalformedSentenceError(text, position, f"one of {' '.join(TOKENS)}")
+    while token := _TOKEN.match(text, position):
         tokens.append(_BY_TEXT[token[0]])
         position = token.end()
+    if position < len(text):
+        raise MalformedSentenceError(text, position, f"one of {' '.join(TOKENS)}")
     return tokens
 
 

@@ -18,7 +18,6 @@ class Place:
     """A query position.
 
     Attributes:
-        name: how users call it.
         queries: the tokens that may stand there and ask. In the order of the vocabulary they are
             neighbours, so that a table's rows for them are a slice, and no copy.
         from_end: how many tokens from the end of a whole sentence it is.

@@ -66,9 +66,8 @@ class Prompts:
     def __post_init__(self) -> None:
         several = isinstance(self.tokens, Sequence | Tensor | Array)
         if not several or isinstance(self.tokens, str) or getattr(self.tokens, "ndim", 1) == 0:
-            raise TypeError(
-                f"tokens: expected a matrix or a list of sequences, got {self.tokens!r:.80}"
-            )
+            expected = "a matrix or a list of sequences"
+            raise TypeError(f"tokens: expected {expected}, got {self.tokens!r:.80}")
         rows = [_ids(f"tokens[{i}]", row) for i, row in enumerate(self.tokens)]
         if not rows or any(len(row) == 0 for row in rows):
             raise ValueError("tokens: expected at least one prompt, each of at least one token")
@@ -80,23 +79,20 @@ class Prompts:
         subsets = {str(name): np.asarray(mask).copy() for name, mask in self.subsets.items()}
         for name, mask in subsets.items():
             if mask.dtype != bool or mask.ndim != 1:
-                raise TypeError(
-                    f"subsets[{name!r}]: expected booleans in a row, one for each prompt, "
-                    f"got {mask.dtype} {list(mask.shape)}"
-                )
+                expected = "booleans in a row, one for each prompt"
+                got = f"{mask.dtype} {list(mask.shape)}"
+                raise TypeError(f"subsets[{name!r}]: expected {expected}, got {got}")
         lengths = {f"subsets[{name!r}]": len(mask) for name, mask in subsets.items()}
         for name, length in {"answers": len(answers), "position": len(places), **lengths}.items():
             if length != len(rows):
-                raise ValueError(
-                    f"{name}: expected one for each of {len(rows)} prompts, got {length}"
-                )
+                expected = f"one for each of {len(rows)} prompts"
+                raise ValueError(f"{name}: expected {expected}, got {length}")
         for i, (row, place) in enumerate(zip(rows, places, strict=True)):
             if not -len(row) <= place < len(row):
-                raise ValueError(
-                    f"position: expected one of the {len(row)} tokens of prompt {i}, got {place}"
-                )
+                expected = f"one of the {len(row)} tokens of prompt {i}"
+                raise ValueError(f"position: expected {expected}, got {place}")
         at = [place % len(row) for row, place in zip(rows, places, strict=True)]
-        checked = {"tokens": rows, "answers": answers, "position": at, "subsets": subsets}
+        checked = dict(tokens=rows, answers=answers, position=at, subsets=subsets)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -133,14 +129,7 @@ class Prompts:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Something a model is asked.
-
-    Attributes:
-        train: what probes are fitted to.
-        test: what everything is measured on.
-        choices: the tokens among which the model chooses, by the highest logit; of equal ones the
-            later of these.
-    """
+    """Training and test prompts, and the choices: of equal highest logits the later one wins."""
 
     train: Asked
     test: Asked
@@ -160,34 +149,28 @@ class Task:
         test: prompts that everything is measured on.
         choices: the tokens among which the model chooses; by default the answers that occur.
 
-    Attributes:
-        questions: by name; "answer" is what the task is about.
-
     Example:
         >>> prompts = cl.Prompts([[0, 1, 4], [0, 2, 4], [0, 1, 2, 4]], answers=[6, 5, 6])
         >>> cl.Task(train=prompts, test=prompts).questions["answer"].choices
         (5, 6)
     """
 
-    questions: dict[str, Question]
+    questions: dict[str, Question]  # by name; "answer" is what the task is about
 
     def __init__(self, train: Prompts, test: Prompts, choices: Iterable[int] | None = None):
         for name, prompts in (("train", train), ("test", test)):
             if not isinstance(prompts, Prompts):
                 raise TypeError(f"{name}: expected Prompts, got {type(prompts).__name__}")
             if "answer" in prompts.subsets:
-                raise ValueError(
-                    f"{name}: expected no subset of the name 'answer', which is the whole question"
-                )
+                expected = "no subset of the name 'answer', which is the whole question"
+                raise ValueError(f"{name}: expected {expected}")
         occurring = sorted({*train.answers.tolist(), *test.answers.tolist()})
         given = list(choices) if isinstance(choices, Iterable) else choices
         chosen = occurring if choices is None else _ids("choices", given).tolist()
         missing = set(occurring) - set(chosen)
         if missing or len(set(chosen)) < len(chosen) or len(chosen) < 2:
-            raise ValueError(
-                f"choices: expected at least two different tokens, all answers ({occurring}) among "
-                f"them, got {chosen}"
-            )
+            expected = f"at least two different tokens, all answers ({occurring}) among them"
+            raise ValueError(f"choices: expected {expected}, got {chosen}")
         self.questions = {"answer": Question(train, test, tuple(chosen))}
 
     @classmethod
@@ -204,10 +187,8 @@ class Task:
             raise TypeError(f"prompts: expected Prompts, got {type(prompts).__name__}")
         n_test = round(check_number("test", test, above=0) * len(prompts))
         if not 0 < n_test < len(prompts):
-            raise ValueError(
-                f"test: expected a share that leaves prompts for both parts of {len(prompts)}, "
-                f"got {test!r}"
-            )
+            expected = f"a share that leaves prompts for both parts of {len(prompts)}"
+            raise ValueError(f"test: expected {expected}, got {test!r}")
         order = np.random.default_rng(check_seed(seed)).permutation(len(prompts))
         return cls(prompts[np.sort(order[n_test:])], prompts[np.sort(order[:n_test])], choices)
 
@@ -229,9 +210,8 @@ def _ids(name: str, values: Any, at_least: int | None = 0) -> Int[Tensor, " _"]:
     if ids.shape == (0,):  # of nothing there is no kind
         return torch.empty(0, dtype=torch.long)
     if ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise TypeError(
-            f"{name}: expected whole numbers in a row, got {ids.dtype} {list(ids.shape)}"
-        )
+        got = f"{ids.dtype} {list(ids.shape)}"
+        raise TypeError(f"{name}: expected whole numbers in a row, got {got}")
     # A copy: what the user changes later must not change the prompts.
     ids = ids.detach().cpu().long().clone()
     if at_least is not None and len(ids) and int(ids.min()) < at_least:

@@ -22,10 +22,9 @@ from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_int, check_ints
 from count01_lens.common.versions import library_versions
 from count01_lens.jobs.job import Job
-from count01_lens.jobs.outcome import Outcome
+from count01_lens.jobs.outcome import Outcome, Status
 from count01_lens.jobs.results import ResultStore
 from count01_lens.jobs.running import run_jobs
-from count01_lens.jobs.status import Status
 from count01_lens.models.build import hooked_transformer
 from count01_lens.models.config import ModelConfig
 from count01_lens.training.evolution import head_evolution

@@ -7,8 +7,8 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
+from count01_lens.jobs.job import Report, perform
 from count01_lens.jobs.outcome import JobsFailedError
-from count01_lens.jobs.performing import Report, perform
 from count01_lens.jobs.running import run_jobs
 from tests import job_functions
 from tests.helpers import is_gone, within

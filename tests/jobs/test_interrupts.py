@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from count01_lens.jobs.outcome import Status
 from count01_lens.jobs.running import run_jobs
-from count01_lens.jobs.status import Status
 from tests.helpers import is_gone, within
 from tests.job_functions import calls, processes
 from tests.jobs.jobs import squares

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from count01_lens.jobs.job import Job
+from count01_lens.jobs.outcome import Status
 from count01_lens.jobs.running import run_jobs
-from count01_lens.jobs.status import Status
 from tests import job_functions
 from tests.jobs.jobs import job, squares
 
