@@ -3,13 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo reproduce test lint format docs notebooks bench stress coverage mutants check-lower-bounds clean
+.PHONY: demo reproduce test test-slow lint format docs notebooks bench stress coverage mutants check-lower-bounds clean
 
 demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
 	$(BIN)/count01-lens verify runs/demo/seed-0
 	$(BIN)/count01-lens analyze runs/demo/seed-0 --report runs/demo/report.html
-	@echo "The checkpoint is in runs/demo/seed-0: cl.load_checkpoint(\"runs/demo/seed-0\")"
+	@echo "The checkpoint is runs/demo/seed-0.safetensors: cl.load_checkpoint(\"runs/demo/seed-0\")"
 	@echo "The report is runs/demo/report.html: open it in a browser"
 
 # Every figure, table and claim of the paper; SIZE=full takes the paper's own counts.
@@ -17,8 +17,12 @@ SIZE ?= quick
 reproduce: $(STAMP)
 	$(BIN)/python -m experiments --size $(SIZE)
 
+# What comes first; `make test-slow` runs the rest, and CI both.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "not stress"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not stress"
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "slow and not stress"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -47,7 +51,7 @@ bench: $(STAMP)
 stress: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m stress
 
-# Branch coverage of the library, into docs/trust.md.
+# Branch coverage of the library by the tests of both, into docs/trust.md.
 coverage: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not stress" --cov=count01_lens --cov-branch \
 		--cov-report=json:runs/coverage.json --cov-report=term:skip-covered

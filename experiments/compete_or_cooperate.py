@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.heads.groups import METRICS
+from count01_lens.heads.metrics import METRICS
 from count01_lens.heads.verdict import AGAINST, INTERACTION, judge
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from experiments import groups_of_heads
 from experiments.runs import MAIN, close_looks

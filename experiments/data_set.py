@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
 from experiments.suite import Load, Measured, Shown, Size, main, spread
 

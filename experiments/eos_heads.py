@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import END, NEUTRAL, NotebookFigure
 from experiments.runs import MAIN, by_seed, last_heads, main_jobs, share, together
 from experiments.suite import Load, Measured, Shown, Size, main, spread

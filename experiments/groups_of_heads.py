@@ -5,8 +5,9 @@ import sys
 import numpy as np
 import pandas as pd
 
-from count01_lens.heads.groups import METRICS, subset_sizes
-from count01_lens.jobs.running import Job
+from count01_lens.heads.games import subset_sizes
+from count01_lens.heads.metrics import METRICS
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import END, FIVE, FOUR, NotebookFigure
 from experiments.runs import MAIN, close_looks, main_jobs
 from experiments.suite import Load, Measured, Shown, Size, main, spread

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.common.text import rounded_percent
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
 from count01_lens.views.plots import plot_gains, plot_pairs
 from experiments.readings import summary
@@ -87,13 +88,14 @@ def measure(load: Load, size: Size) -> Measured:
     looks = close_looks(runs, load).values()
     readings = summary(pd.concat([look["readings"] for look in looks], ignore_index=True))
     recipes = _by_recipe(load, size, heads, pairs)
+    named = ("successful", "failed", "mixed", "singles_at_half")
+    told = {name: rounded_percent(numbers[name]["mean"]) for name in named}
     return Measured(
         numbers=numbers,
-        shows=f"{_percent(numbers['successful'])} of heads are successful, "
-        f"{_percent(numbers['failed'])} failed, {_percent(numbers['mixed'])} mixed. Alone, only "
-        f"{_percent(numbers['singles_at_half'])} of heads have an l-acc near 50 %, and "
-        f"{numbers['pairs_above_80']['mean']:.0f} of 120 pairs are above 80 %. The tables show the "
-        "same shares under other recipes, and s-acc under each reading of the SVM.",
+        shows=f"{told['successful']} of heads are successful, {told['failed']} failed, "
+        f"{told['mixed']} mixed. Alone, only {told['singles_at_half']} of heads have an l-acc near "
+        f"50 %, and {numbers['pairs_above_80']['mean']:.0f} of 120 pairs are above 80 %. The "
+        "tables show the same shares under other recipes, and s-acc under each reading of the SVM.",
         tables={"heads": heads, "pairs": pairs, "readings": readings, "recipes": recipes},
         figures=_figures(load, size, heads),
         seeds=sorted(heads["seed"].unique().tolist()),
@@ -152,10 +154,6 @@ def _figures(load: Load, size: Size, heads: pd.DataFrame) -> dict[str, Shown]:
         figure, "Histograms of three metrics over all single heads", "All seeds together."
     )
     return figures
-
-
-def _percent(value: dict[str, Any]) -> str:
-    return f"{100 * value['mean']:.0f} %"
 
 
 if __name__ == "__main__":

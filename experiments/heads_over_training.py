@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pandas as pd
 
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
 from experiments.runs import MAIN, by_seed, main_jobs, share, together
 from experiments.suite import Load, Measured, Shown, Size, main, spread

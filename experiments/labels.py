@@ -5,7 +5,7 @@ import sys
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from experiments.suite import Load, Measured, Size, main
 
 ROW, TITLE = "D2", "The label"

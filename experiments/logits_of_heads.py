@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
-from count01_lens.tasks.language import At
+from count01_lens.jobs.job import Job
+from count01_lens.tasks.places import At
 from count01_lens.views.plots import logit_table, plot_logits
 from experiments.runs import MAIN, by_seed, main_jobs, models_of, share
 from experiments.suite import Load, Measured, Shown, Size, main, spread
@@ -19,7 +19,7 @@ PAPER = (
     "is about fixed, and the balance tips toward '[EOS]' when moving from '=' to the answer"
 )
 WATCHED = [cl.Token.FOUR, cl.Token.FIVE, cl.Token.EOS]
-AT: tuple[At, At] = ("=", "answer")
+ASKED: tuple[At, At] = ("=", "answer")
 ONE_SIDED = 0.95
 
 
@@ -63,7 +63,7 @@ def measure(load: Load, size: Size) -> Measured:
 
 def _orders(model: Any) -> pd.DataFrame:
     split = cl.make_splits().test
-    shares = {at: cl.head_logits(model, split, at).double().numpy() for at in AT}
+    shares = {at: cl.head_logits(model, split, at).double().numpy() for at in ASKED}
     at_equals = shares["="][..., WATCHED]
     margin = at_equals[..., 0] - at_equals[..., 1]
     rank = np.argsort(at_equals, axis=-1) @ np.array([9, 3, 1])

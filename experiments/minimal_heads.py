@@ -9,14 +9,17 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 import count01_lens as cl
-from count01_lens.heads.metrics import separation_accuracy
-from count01_lens.heads.runners import head_data_of_form
-from count01_lens.jobs.running import Job
+from count01_lens.common.text import plural
+from count01_lens.heads.head_data import collect
+from count01_lens.heads.metrics import SUCCESSFUL, Groups
+from count01_lens.heads.runners import CountRunner
+from count01_lens.jobs.job import Job
 from count01_lens.training.evolution import split_stack
+from count01_lens.training.recipe import training_cost
 from count01_lens.views.figures import FIVE, FOUR, NotebookFigure
 from experiments.claims import T1_ROWS
 from experiments.readings import summary, under_each_reading
-from experiments.runs import VERSION, recipe_of, share, training_seconds
+from experiments.runs import VERSION, recipe_of, share
 from experiments.suite import Load, Measured, Shown, Size, main
 
 ROW, TITLE = "T1", "Minimal heads by learning"
@@ -38,7 +41,7 @@ def jobs(size: Size) -> list[Job]:
                 "d_embed": d_embed, "n_heads": n_heads, "first": 10_000 * (number + 1) + start,
                 "models": models, "epochs": EPOCHS[size], "read": READ[size],
             }  # fmt: skip
-            cost = training_seconds(models, _recipe(d_embed, n_heads, EPOCHS[size]))
+            cost = training_cost(_recipe(d_embed, n_heads, EPOCHS[size]), models)
             found.append(Job("minimal", minimal_heads, configuration, VERSION, cost))
     return found
 
@@ -50,11 +53,11 @@ def minimal_heads(
     config = _recipe(d_embed, n_heads, epochs)
     seeds = range(first, first + models)
     result = cl.train(config, seeds=seeds, snapshot_epochs=[epochs], progress=False)
-    splits = cl.make_splits(config.data_seed)
+    task = cl.Count01(cl.make_splits(config.data_seed))
     tables, readings, left = [], [], read
     for seed, form in zip(seeds, split_stack(result.count_form(epoch=epochs)), strict=True):
-        data = head_data_of_form(form, splits)
-        s_acc = separation_accuracy(data, np.eye(n_heads, dtype=bool))
+        data = collect(CountRunner(form), task)
+        s_acc = Groups(data, np.eye(n_heads, dtype=bool)).probe_accuracy
         tables.append(pd.DataFrame({"seed": seed, "head": range(n_heads), "s_acc": s_acc}))
         if left > 0:
             some = list(range(min(n_heads, left, 5)))
@@ -87,7 +90,7 @@ def measure(load: Load, size: Size) -> Measured:
             if (job.configuration["d_embed"], job.configuration["n_heads"]) == (d_embed, n_heads)
         ]
         s_acc = pd.concat([load(job)["heads"]["s_acc"] for job in mine])
-        found = {"successful": share(s_acc >= 0.98), "perfect": share(s_acc == 1)}
+        found = {"successful": share(s_acc >= SUCCESSFUL), "perfect": share(s_acc == 1)}
         name = f"d{d_embed}_heads{n_heads}"
         for kind, value in found.items():
             numbers[f"{name}_{kind}"] = _with_interval(value, len(s_acc))
@@ -159,7 +162,7 @@ def _figure(table: pd.DataFrame) -> Shown:
         axes.plot(x + offset, table[f"paper_{kind}"], "_", color="black", ms=16, mew=2)
     axes.plot([], [], "_", color="black", ms=12, mew=2, label="the paper's")
     labels = [
-        f"d={d_embed}\n{n_heads} head{'s' * (n_heads > 1)}"
+        f"d={d_embed}\n{plural(n_heads, 'head')}"
         for d_embed, n_heads in zip(table["d_embed"], table["heads_each"], strict=True)
     ]
     axes.set_xticks(x, labels)

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from experiments.suite import Load, Measured, Size, main
 
 ROW, TITLE = "M1", "The minimal solution"

@@ -9,9 +9,10 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
+from count01_lens.training.recipe import training_cost
 from count01_lens.views.figures import NotebookFigure
-from experiments.runs import VERSION, recipe_of, share, training_seconds
+from experiments.runs import VERSION, recipe_of, share
 from experiments.suite import Load, Measured, Shown, Size, main, spread
 
 ROW, TITLE = "F2", "Accuracy by number of heads and embedding size"
@@ -32,7 +33,7 @@ def jobs(size: Size) -> list[Job]:
     for n_heads, d_embed in product(heads, sizes):
         if d_embed >= n_heads:
             shape = {"n_heads": n_heads, "d_embed": d_embed, "epochs": epochs}
-            cost = training_seconds(len(seeds), _recipe(**shape)) * (1 + d_embed / 64)
+            cost = training_cost(_recipe(**shape), len(seeds))
             found.append(Job("size", accuracies, {**shape, "seeds": list(seeds)}, VERSION, cost))
     return found
 

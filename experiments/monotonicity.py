@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pandas as pd
 
-from count01_lens.heads.groups import METRICS
-from count01_lens.jobs.running import Job
+from count01_lens.heads.metrics import METRICS
+from count01_lens.jobs.job import Job
 from experiments import groups_of_heads
 from experiments.runs import MAIN, close_looks
 from experiments.suite import Load, Measured, Size, main, spread

@@ -3,7 +3,7 @@
 import sys
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.plots import plot_attention_ratios, plot_gains, plot_pairs
 from experiments.runs import MAIN, by_seed, last_heads, main_jobs, models_of, share
 from experiments.suite import Load, Measured, Shown, Size, main

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.plots import plot_head_outputs
 from experiments.runs import MAIN, by_seed, last_heads, main_jobs, models_of, share
 from experiments.suite import Load, Measured, Shown, Size, main, spread

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from count01_lens.common.text import rewritten, short
 from experiments.generated_part import write_generated
 from experiments.saved_results import read_results
 
@@ -57,29 +58,25 @@ def generated(results: Path) -> str:
 def _table(path: Path) -> str:
     with open(path, encoding="utf-8", newline="") as file:
         columns, *rows = csv.reader(file)
-    lines = [columns, ["---"] * len(columns), *(map(_cell, row) for row in rows)]
+    lines = [columns, ["---"] * len(columns), *(map(_shortened, row) for row in rows)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def _cell(text: str) -> str:
-    """Shorten a number that is not whole."""
-    try:
-        return f"{float(text):.4g}" if not text.isdecimal() else text
-    except ValueError:
-        return text
+def _shortened(cell: str) -> str:
+    return cell if cell.isdecimal() else rewritten(cell, short)
 
 
 def _claim_line(claim: Mapping[str, Any]) -> str:
     marks = {"reproduced": "✔ reproduced", "partly": "~ partly", "not reproduced": "✘ not"}
-    interval = "" if claim["low"] is None else f"{claim['low']:.3g} to {claim['high']:.3g}"
-    value = "" if claim["value"] is None else f"{claim['value']:.4g}"
+    ends = [short(claim[end], 3) for end in ("low", "high") if claim["low"] is not None]
+    value = "" if claim["value"] is None else short(claim["value"])
     low, high = ("∞" if end is None else f"{end:g}" for end in claim["reproduced"])
     cells = [
         marks.get(claim["verdict"], claim["verdict"]),
         f"**{claim['id']}** {claim['statement']} ({claim['measure']})",
         claim["paper"],
         value,
-        interval,
+        " to ".join(ends),
         "" if claim["n"] is None else str(claim["n"]),
         f"[{low}, {high}]",
     ]

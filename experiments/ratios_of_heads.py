@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pandas as pd
 
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import NEUTRAL, NotebookFigure
 from experiments.runs import MAIN, by_seed, last_heads, main_jobs, share
 from experiments.suite import Load, Measured, Shown, Size, main, spread

@@ -14,11 +14,13 @@ import torch
 
 import count01_lens as cl
 from count01_lens.attention.sweeps import RATIOS
-from count01_lens.heads.groups import METRICS, all_groups, shapley_interactions
-from count01_lens.heads.runners import head_data
-from count01_lens.jobs.running import Job
-from count01_lens.models.model import hooked_transformer
-from count01_lens.training.recipe import steps_per_epoch
+from count01_lens.heads.games import shapley_interactions
+from count01_lens.heads.groups import all_groups
+from count01_lens.heads.head_data import head_data
+from count01_lens.heads.metrics import METRICS
+from count01_lens.jobs.job import Job
+from count01_lens.models.build import hooked_transformer
+from count01_lens.training.recipe import steps_per_epoch, training_cost
 from count01_lens.training.stack import raw_of
 from experiments.readings import under_each_reading
 from experiments.suite import Size
@@ -65,7 +67,7 @@ def run_job(
         "read": read,
     }
     models = len(recipes) * len(list(seeds))
-    cost = training_seconds(models, recipes[0]) + models * len(configuration["head_epochs"]) / 10
+    cost = training_cost(recipes[0], models) + models * len(configuration["head_epochs"]) / 10
     return Job("train", train_and_measure, configuration, VERSION, cost + 50 * len(closely))
 
 
@@ -79,12 +81,6 @@ def recipe_of(recipes: Sequence[cl.TrainConfig]) -> dict[str, Any]:
         return distinct[0] if len(distinct) == 1 else distinct
 
     return dict(merged([recipe.to_dict() for recipe in recipes]))
-
-
-def training_seconds(models: int, recipe: cl.TrainConfig) -> float:
-    """Guess how long a stack trains on one core: dispatching operations takes time, too."""
-    per_model = 0.035 + 0.006 * recipe.model.n_heads
-    return recipe.epochs * 64 / recipe.batch_size * 0.11 * (4 + per_model * models)
 
 
 def train_and_measure(
@@ -130,7 +126,7 @@ def _close_look(model: Any, splits: cl.Splits, read: int) -> dict[str, Any]:
         "interactions": {m: shapley_interactions(found.values(m)) for m in METRICS},
         "worst_gradient": found.worst_gradient,
         "sweeps": {
-            ratio: dataclasses.asdict(cl.sweep_attention(model, ratio, splits=splits))
+            ratio: dataclasses.asdict(cl.sweep_attention(model, ratio, task=splits))
             for ratio in RATIOS
         },
         "readings": under_each_reading(data, list(range(read))),

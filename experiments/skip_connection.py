@@ -7,7 +7,7 @@ import torch
 
 import count01_lens as cl
 from count01_lens.heads.runners import model_logits
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.tasks.decisions import eos_margin, four_margin
 from experiments.runs import models_of, run_job
 from experiments.suite import Load, Measured, Size, main, spread

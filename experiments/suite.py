@@ -28,10 +28,13 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from count01_lens.common.storage import AlreadyInUseError, json_bytes, write_atomically
+from count01_lens.common.text import short
 from count01_lens.common.versions import library_versions
 from count01_lens.jobs.cluster import ClusterError, workplace
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.outcome import Outcome
 from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import Job, Outcome, run_jobs
+from count01_lens.jobs.running import run_jobs
 from count01_lens.views.figures import as_bytes
 from experiments import claims
 
@@ -169,7 +172,7 @@ def summary(out: Path) -> str:
     judged = json.loads((out / "claims.json").read_text())
     lines = []
     for claim in judged:
-        value = "-" if claim["value"] is None else f"{claim['value']:.4g}"
+        value = "-" if claim["value"] is None else short(claim["value"])
         lines.append(f"{claim['verdict']:<15} {claim['id']:<28} {value:>9}  {claim['statement']}")
     return "\n".join(lines)
 

@@ -4,7 +4,7 @@ import sys
 
 import pandas as pd
 
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FIVE, FOUR, NotebookFigure
 from experiments.runs import MAIN, main_jobs, together
 from experiments.suite import Load, Measured, Shown, Size, main, spread

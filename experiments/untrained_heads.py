@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.heads.metrics import separation_accuracy
-from count01_lens.heads.runners import head_data
-from count01_lens.jobs.running import Job
+from count01_lens.heads.head_data import head_data
+from count01_lens.heads.metrics import SUCCESSFUL, Groups
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FOUR, NotebookFigure
 from experiments.readings import summary, under_each_reading
 from experiments.runs import MAIN, VERSION, share
@@ -40,7 +40,7 @@ def untrained(first: int, models: int, read: int) -> dict[str, Any]:
     splits, tables, readings = cl.make_splits(), [], []
     for seed in range(first, first + models):
         data = head_data(cl.build_model(MAIN.model, seed=seed), splits)
-        s_acc = separation_accuracy(data, np.eye(data.n_heads, dtype=bool))
+        s_acc = Groups(data, np.eye(data.n_heads, dtype=bool)).probe_accuracy
         tables.append(pd.DataFrame({"seed": seed, "head": range(len(s_acc)), "s_acc": s_acc}))
         if seed < first + read:
             readings.append(under_each_reading(data, list(range(data.n_heads))).assign(seed=seed))
@@ -60,11 +60,11 @@ def measure(load: Load, size: Size) -> Measured:
         numbers={
             "perfect": spread([share(part == 1) for part in parts]),
             "reasonable": spread([share(part >= 0.8) for part in parts]),
-            "successful": spread([share(part >= 0.98) for part in parts]),
+            "successful": spread([share(part >= SUCCESSFUL) for part in parts]),
             "heads": len(heads),
         },
         shows=f"Of {len(heads):,} untrained heads {100 * perfect:.2f} % are perfect, "
-        f"{100 * share(heads['s_acc'] >= 0.98):.1f} % successful, "
+        f"{100 * share(heads['s_acc'] >= SUCCESSFUL):.1f} % successful, "
         f"{100 * share(heads['s_acc'] >= 0.8):.0f} % at 0.8 or more. The table has the same under "
         "each reading of the SVM, on part of the heads.",
         tables={"distribution": _histogram(heads), "readings": summary(readings)},

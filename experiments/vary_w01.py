@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.attention.sweeps import RatioSweep
+from count01_lens.jobs.job import Job
 from count01_lens.views.plots import plot_sweep
 from experiments.runs import MAIN, close_looks, main_jobs
 from experiments.suite import Load, Measured, Shown, Size, main, spread
@@ -21,10 +21,10 @@ def jobs(size: Size) -> list[Job]:
     return [job for job in main_jobs(size) if job.configuration["closely"]]
 
 
-def sweeps(load: Load, size: Size, ratio: str) -> dict[int, cl.RatioSweep]:
+def sweeps(load: Load, size: Size, ratio: str) -> dict[int, RatioSweep]:
     """The sweeps of one ratio, by seed."""
     looks = close_looks(jobs(size), load)
-    return {seed: cl.RatioSweep(**look["sweeps"][ratio]) for seed, look in looks.items()}
+    return {seed: RatioSweep(**look["sweeps"][ratio]) for seed, look in looks.items()}
 
 
 def measure(load: Load, size: Size) -> Measured:

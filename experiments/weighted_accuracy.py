@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pandas as pd
 
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import NotebookFigure
 from experiments import heads_over_training
 from experiments.runs import MAIN, together

@@ -1,6 +1,7 @@
 """What several tests share: small data sets and models, commands, pages, processes."""
 
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -8,16 +9,21 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from html import unescape
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
+from urllib.parse import unquote
 
+import pandas as pd
 import torch
 
-from count01_lens.models.model import ModelConfig
+from count01_lens.common.storage import sha256
+from count01_lens.models.config import ModelConfig
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.recipe import TrainConfig
 from count01_lens.views.circuits_page import _bundle
-from count01_lens.views.document import NO_REQUESTS
+from experiments import report as reproduction
 
 TINY = make_splits(
     0,
@@ -112,6 +118,12 @@ SMALL = ModelConfig(d_embed=6, n_heads=3)
 QUICK = TrainConfig(model=SMALL, epochs=3, batch_size=32, precision="float64")
 
 
+# What every page forbids: any request at all.
+NO_REQUESTS = """\
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; \
+script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:">"""
+
+
 EVIL = "</style></script><img src=x onerror=alert(1)>&\"'"
 
 
@@ -146,8 +158,7 @@ class Outline(HTMLParser):
             assert len(image["alt"]) > 10
             assert image["src"].startswith("data:image/")
         assert all(cell.get("scope") in ("row", "col") for cell in self.all("th"))
-        tables = [table for table in self.all("table") if table.get("class") != "shares"]
-        assert len(self.all("caption")) == len(tables)
+        assert len(self.all("caption")) == len(self.all("table"))
         for landmark in ("header", "nav", "main", "footer"):
             assert len(self.all(landmark)) == 1
         assert self.all("nav")[0]["aria-label"]
@@ -158,3 +169,86 @@ class Outline(HTMLParser):
         assert not re.search(r"https?://|@import|url\(", self.page)
         for script in self.all("script", "link", "iframe"):
             assert not script, "nothing is loaded"
+
+
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="72pt" height="36pt"></svg>'
+
+
+def csv_of(page, name):
+    """A table that a page offers to save."""
+    address = re.search(rf'href="data:text/csv;charset=utf-8,([^"]*)" download="{name}"', page)[1]
+    return pd.read_csv(StringIO(unquote(unescape(address))))
+
+
+def fake_results(directory, *, rows=("D1", "F3", "E2", "C1", "T1"), image=(SVG, b"png")):
+    """What an experiment suite leaves; the claims' file is beside it."""
+    directory.mkdir()
+    rules = directory.parent / "claims.py"
+    rules.write_text("# rules\n")
+    common = {"size": "full", "claims_sha256": sha256(rules.read_bytes())}
+    for name in rows:
+        (directory / name).mkdir()
+        content = {
+            **common,
+            "row": name,
+            "name": "module",
+            "title": f"Title of {name} {EVIL}",
+            "paper": f"Paper on {name} {EVIL}",
+            "shows": f"Shown by {name} {EVIL}",
+            "seeds": [100, 101, 102, 7],
+            "recipe": {"epochs": 3 if name == "E2" else 100},
+            "versions": {"torch": "2.13"},
+            "seconds": 1.5,
+            "numbers": {
+                "share": {"mean": 0.25, "low": 0.2, "high": 0.3, "n": 4, "values": [0.25] * 4},
+                "unknown": {"mean": None, "low": None, "high": None, "n": 0, "values": []},
+                "count": 65535,
+                "sizes": [7000, 1500],
+                EVIL: EVIL,
+            },
+            "tables": ["small.csv", "large.csv"],
+            "figures": [
+                {"file": "a.svg", "png": "a.png", "alt": f"Alternative {EVIL}", "caption": EVIL}
+            ],
+        }
+        (directory / name / "numbers.json").write_text(json.dumps(content))
+        for file, data in zip(("a.svg", "a.png"), image, strict=True):
+            (directory / name / file).write_bytes(data)
+        (directory / name / "small.csv").write_text(f'd,share\n32,0.740000001\n1,"{EVIL[:9]}"\n')
+        (directory / name / "large.csv").write_text("x\n" + "0.123456\n" * 30_000)
+    verdicts = ["reproduced", "partly", "not reproduced", "not measured"]
+    claims = [
+        {
+            "id": f"{row}.claim_{number}",
+            "row": row,
+            "statement": f"Statement {number} of {row} {EVIL}",
+            "paper": "about 50 %",
+            "measure": "share of heads",
+            "value": None if number == 3 else 0.25,
+            "low": 0.2 if number == 1 else None,
+            "high": 0.3 if number == 1 else None,
+            "n": 4 if number == 1 else None,
+            "reproduced": [0.2, 0.6],
+            "partly": [None, 0.7],
+            "verdict": verdict,
+        }
+        for row in ("D1", "F3", "E2", "C1", "F8")
+        for number, verdict in enumerate(verdicts)
+    ]
+    suite = {
+        **common,
+        "versions": {"torch": "2.13"},
+        "seconds": 5400.0,
+        "machine": {"cores": 2},
+        "failed": {"F8": "Traceback\n  somewhere\nTimeoutError: took too long"},
+    }
+    (directory / "claims.json").write_text(json.dumps(claims))
+    (directory / "suite.json").write_text(json.dumps(suite))
+    return directory
+
+
+def written(results, path):
+    """The page of a reproduction that `fake_results` left."""
+    rules = results.parent / "claims.py"
+    assert reproduction.write_report(results, path, claims_file=rules) == path
+    return path.read_text()

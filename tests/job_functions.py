@@ -88,6 +88,24 @@ def hangs_in_c(log: str, value: int):
     ctypes.PyDLL(None).sleep(600)
 
 
+def is_stopped(log: str, value: int):
+    mark(log, value)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def forks(log: str, value: int, then: str):
+    """Start a helper that has all that is open, then hang or be killed."""
+    if os.fork() == 0:
+        mark(log, value)
+        time.sleep(600)
+    while not calls(Path(log)):
+        time.sleep(0.02)
+    mark(log, value)
+    if then == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+
+
 def surroundings():
     """What a job sees of the world, after doing its worst to the reply."""
     import numpy

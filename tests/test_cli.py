@@ -6,11 +6,15 @@ import time
 
 import pandas as pd
 import pytest
+from typer.main import get_command
 
-from count01_lens.common.numbers import parse_numbers
+from count01_lens.cli import app
+from count01_lens.common.parsing import parse_numbers
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint, save_checkpoint
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
-from count01_lens.models.model import ModelConfig, build_model
+from count01_lens.training.recipe import TrainConfig
 from tests.helpers import PROGRAM, run
 
 SMALL = ["--heads", "2", "--d-embed", "4", "--epochs", "2", "--batch-size", "700"]
@@ -53,7 +57,7 @@ def test_verify_prints_text_or_json_and_sets_the_exit_code(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["verify", "nowhere"], "nowhere/manifest.json: no such directory"),
+        (["verify", "nowhere"], "nowhere.safetensors: no such file"),
         (["train", "--out", "x", "--heads", "0"], "n_heads: expected a whole number"),
         (["train", "--out", "x", "--seeds", "one"], "seeds: expected numbers such as"),
         (["train", "--out", "x", "--heads", "64"], "give d_head"),
@@ -77,6 +81,22 @@ def test_usage_errors_and_help():
     for word in ("--seeds", "--eos-weight", "the paper's a", "goes on where it was", "16"):
         assert word in text.replace("\n", " ")
     assert "8.1 million" in run("verify", "--help").stdout
+
+
+def test_defaults_are_those_of_the_library():
+    recipe = TrainConfig()
+    expected = {
+        "heads": recipe.model.n_heads, "d_embed": recipe.model.d_embed, "d_head": None,
+        "output": recipe.model.output, "layer_norm": recipe.model.layer_norm,
+        "epochs": recipe.epochs, "batch_size": recipe.batch_size,
+        "learning_rate": recipe.learning_rate, "eos_weight": recipe.eos_weight,
+        "data_seed": recipe.data_seed,
+    }  # fmt: skip
+    options = {option.name: option for option in get_command(app).commands["train"].params}
+    assert {name: options[name].default for name in expected} == expected
+    text = run("train", "--help").stdout + run("sweep-models", "--help").stdout
+    for words in ("16", "32", "100", "0.005", "(d_embed // heads)", "(up to 50)"):
+        assert f"[default: {words}]" in " ".join(text.replace("│", " ").split())
 
 
 def test_help_and_import_load_nothing_heavy():
@@ -137,7 +157,7 @@ def test_analyze_prints_the_table_and_writes_files(tmp_path):
     tables = {"analysis.safetensors", "groups.csv", "heads.csv", "pairs.csv"}
     assert tables | {"pairs_s_acc.png", "pairs_s_acc.svg", "shapley.png"} <= set(names)
     assert len((out / "groups.csv").read_text().splitlines()) == 4
-    done = run("analyze", tmp_path / "model", "--out", tmp_path / "model" / "config.json")
+    done = run("analyze", tmp_path / "model", "--out", tmp_path / "model.safetensors")
     assert done.returncode == 2
     assert "expected a directory, got a file" in done.stderr
 
@@ -213,6 +233,6 @@ def test_sweep_writes_figures_and_their_data(tmp_path):
         assert means.to_list() == pytest.approx(table["s_acc_mean"].to_list())
         for kind in ("png", "svg"):
             assert (tmp_path / "out" / f"sweep_{ratio}.{kind}").stat().st_size > 5000
-    done = run("sweep", tmp_path / "model", "--out", tmp_path / "model" / "config.json")
+    done = run("sweep", tmp_path / "model", "--out", tmp_path / "model.safetensors")
     assert done.returncode == 2
     assert "expected a directory, got a file" in done.stderr

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from count01_lens.counts.closed_form import CountForm, multiplicities
-from count01_lens.counts.compact import POSITION, compact_hooks, compact_tokens
-from count01_lens.models.model import (
-    ModelConfig,
-    empty_hooked_transformer,
-    transformer_lens_parameters,
-)
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.compact import compact_hooks, compact_tokens
+from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.build import empty_hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import transformer_lens_parameters
 from count01_lens.tasks.dataset import labels_of, sequences_of
 from count01_lens.tasks.language import Token
+from count01_lens.tasks.places import PLACES
 from count01_lens.training.trainer import next_token_loss
 
 
@@ -49,9 +49,9 @@ def _outcome(way: str, raw: dict[str, Tensor], config: ModelConfig, counts: Tens
     parameters = transformer_lens_parameters(leaves, config)
     if way == "closed form":
         form = CountForm.from_parameters(_stack_of_one(parameters), config.attn_scale)
-        places = ("=", "answer")
         logits = {
-            at: form.logits(multiplicities(counts, at, torch.float64), at)[0] for at in places
+            at: form.logits(Multiplicities.of(counts, place, torch.float64))[0]
+            for at, place in PLACES.items()
         }
     else:
         model = empty_hooked_transformer(config, torch.float64)
@@ -59,10 +59,10 @@ def _outcome(way: str, raw: dict[str, Tensor], config: ModelConfig, counts: Tens
         if way == "compact":
             with model.hooks(fwd_hooks=compact_hooks(counts)):
                 output = functional_call(model, parameters, (compact_tokens(counts),))
-            logits = {at: output[:, POSITION[at]] for at in POSITION}
+            logits = {at: output[:, place.column] for at, place in PLACES.items()}
         else:
             rows = list(_sequence_logits(model, parameters, counts))
-            logits = {at: torch.stack([row[at] for row in rows]) for at in POSITION}
+            logits = {at: torch.stack([row[at] for row in rows]) for at in PLACES}
     loss = next_token_loss(logits["="], logits["answer"], labels_of(counts), 0.7)
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     return Outcome(

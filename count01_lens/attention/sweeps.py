@@ -1,37 +1,32 @@
 """What heads can tell when their attention is set by hand: s-acc over a grid of ratios.
 
 Figures 7 and 8 of the paper. In the first, '2' gets nothing and w01 varies; in the second '0' and
-'1' get the same and w02 varies. The separator of every head is fitted anew to its patched outputs
+'1' get the same and w02 varies. The probe of every head is fitted anew to its patched outputs
 at every point of the grid.
 """
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Float
 
-from count01_lens.attention.interventions import patch_attention
-from count01_lens.attention.rows import AttentionRatios, PatchedForm, RowPatch, check_ratio
+from count01_lens.attention.patches import Ratios, check_ratio
 from count01_lens.common.progress import track
+from count01_lens.common.text import short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
-from count01_lens.counts.closed_form import CountForm, multiplicities
-from count01_lens.counts.compact import count_form_applies
 from count01_lens.counts.readout import attention_ratios
-from count01_lens.heads.metrics import (
-    HeadData,
-    model_accuracies,
-    separation_fits,
-    separation_scores,
-)
-from count01_lens.heads.runners import head_data, head_data_of_form, model_logits
-from count01_lens.tasks.dataset import Splits, make_splits
+from count01_lens.heads.head_data import collect
+from count01_lens.heads.metrics import Groups
+from count01_lens.heads.runners import CountRunner, runner_for
+from count01_lens.tasks.count01 import Count01, as_task
+from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.decisions import eos_margin
+from count01_lens.tasks.prompts import Task
 
 Ratio = Literal["w01", "w02"]
 RATIOS: tuple[Ratio, Ratio] = ("w01", "w02")
@@ -45,7 +40,7 @@ class RatioSweep:
     Attributes:
         ratio: "w01" (with '2' at zero) or "w02" (with w01 = 1).
         values: the grid.
-        s_acc: of every head, its separator refitted at each value.
+        s_acc: of every head, its probe refitted at each value.
         own: the ratio that each head has by itself; NaN for models without such a ratio.
         model: a row per value: accuracy of the whole model with all heads patched, on all
             sentences, on ties and on others; of '[EOS]', whose row is not patched; and of '[EOS]'
@@ -80,7 +75,7 @@ class RatioSweep:
         return pd.DataFrame(columns)
 
     def __repr__(self) -> str:
-        text = self.table.to_string(index=False, float_format=lambda number: f"{number:.4g}")
+        text = self.table.to_string(index=False, float_format=short)
         return f"{self.s_acc.shape[1]} heads over {len(self.values)} values of {self.ratio}\n{text}"
 
 
@@ -88,7 +83,7 @@ def sweep_attention(
     model: HookedTransformer,
     ratio: Ratio = "w01",
     values: Iterable[float] | None = None,
-    splits: Splits | None = None,
+    task: Task | Splits | None = None,
     *,
     progress: bool | None = False,
 ) -> RatioSweep:
@@ -98,7 +93,7 @@ def sweep_attention(
         model: any HookedTransformer over the eight tokens.
         ratio: "w01", with w02 infinite ('2' gets nothing), or "w02", with w01 = 1.
         values: the grid, 0 and infinity allowed; by default both, and 41 values from 1e-4 to 1e4.
-        splits: the data set; the paper's by default.
+        task: the data set; the paper's by default.
         progress: whether to show it; None in a terminal only.
 
     Example:
@@ -108,52 +103,29 @@ def sweep_attention(
     """
     check_choice("ratio", ratio, RATIOS)
     grid = _checked_grid(ratio, DEFAULT_GRID if values is None else values)
-    splits = make_splits() if splits is None else splits
-    if not isinstance(splits, Splits):
-        raise TypeError(f"splits: expected the result of make_splits, got {splits!r}")
+    task = as_task(task)
+    if not isinstance(task, Count01):
+        raise TypeError(f"task: expected Count01, whose tokens have these ratios, got {task!r}")
+    answer, end = task.questions["answer"], task.questions["end"]
+    runner = runner_for(model, answer.test)
+    singles = np.eye(runner.n_heads, dtype=bool)
     s_acc, rows, worst, start = [], [], 0.0, None
-    singles: Any = None
     for value in track(grid.tolist(), len(grid), f"sweep of {ratio}", progress):
-        data, eos_at_answer = patched_head_data(model, _ratios(ratio, value), splits)
-        singles = np.eye(data.n_heads, dtype=bool) if singles is None else singles
-        fits = separation_fits(data, singles, start=start)
-        start, worst = fits.weights, max(worst, float(fits.gradient_norms.max()))
-        s_acc.append(separation_scores(data, fits))
-        rows.append(model_accuracies(data, splits.test.ties.numpy()) | eos_at_answer)
-    own = np.full(singles.shape[0], np.nan)
-    if count_form_applies(model) is None:
-        own = attention_ratios(CountForm.from_models([model]))[RATIOS.index(ratio)]
+        patch = _ratios(ratio, value)
+        groups = Groups(collect(runner.under(patch), task), singles, start=start)
+        start, worst = groups.fits.starts, max(worst, groups.fits.worst_gradient)
+        s_acc.append(groups.probe_accuracy)
+        ends = runner.under(replace(patch, at="answer")).logits(end.test)
+        patched_too = float((eos_margin(ends) > 0).double().mean())
+        rows.append(groups.data.accuracies() | {"end_if_patched_at_answer": patched_too})
+    own = np.full(runner.n_heads, np.nan)
+    if isinstance(runner, CountRunner):
+        own = attention_ratios(runner.form)[RATIOS.index(ratio)]
     return RatioSweep(ratio, grid, np.stack(s_acc), own, pd.DataFrame(rows), worst)
 
 
-def patched_head_data(
-    model: HookedTransformer, ratios: AttentionRatios, splits: Splits
-) -> tuple[HeadData, dict[str, float]]:
-    """Collect what the metrics need under a patch of '=', and '[EOS]' under one of the answer."""
-    at_answer = AttentionRatios(
-        w01=ratios.w01, w02=ratios.w02, heads=ratios.heads, others=ratios.others, at="answer"
-    )
-    if count_form_applies(model) is None:
-        form = CountForm.from_models([model])
-        patched = PatchedForm.of(form, RowPatch.from_ratios(model, ratios))
-        data = head_data_of_form(patched, splits)
-        moved = PatchedForm.of(form, RowPatch.from_ratios(model, at_answer))
-        with torch.no_grad():
-            n = multiplicities(splits.test.counts, "answer", form.scores.dtype)
-            logits = moved.logits(n, "answer")[0]
-    else:
-        call = dict(w01=ratios.w01, w02=ratios.w02, heads=ratios.heads, others=ratios.others)
-        with patch_attention(model, **call):  # type: ignore[arg-type]
-            data = head_data(model, splits)
-        with patch_attention(model, **call, at="answer"):  # type: ignore[arg-type]
-            logits = model_logits(model, splits.test, "answer")
-    return data, {"eos_if_patched_at_answer": float((eos_margin(logits) > 0).double().mean())}
-
-
-def _ratios(ratio: Ratio, value: float) -> AttentionRatios:
-    if ratio == "w01":
-        return AttentionRatios(w01=value, w02=math.inf)
-    return AttentionRatios(w01=1.0, w02=value)
+def _ratios(ratio: Ratio, value: float) -> Ratios:
+    return Ratios(w01=value, w02=math.inf) if ratio == "w01" else Ratios(w01=1.0, w02=value)
 
 
 def _checked_grid(ratio: str, values: Iterable[float]) -> Float[Array, " value"]:

@@ -1,86 +1,69 @@
 """Progress of long work: a bar in a terminal or notebook, plain lines or nothing elsewhere."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
+from count01_lens.common.text import plural
+
 Item = TypeVar("Item")
 
 
-class Progress:
-    """Shows how far training is.
+@contextmanager
+def epochs_shown(
+    total: int, done: int, n_models: int, show: bool | None
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Show how far training is; call what this gives with each epoch's line of history.
 
-    Args:
-        total: epochs in all.
-        done: epochs already done by an earlier run.
-        n_models: how many models train together.
-        show: True, False, or None to show it only where somebody is likely to look on.
+    `show` is True, False, or None to show it only where somebody is likely to look on.
     """
+    models = plural(n_models, "model")
+    if show is not False and _watched():
+        from tqdm.auto import tqdm
 
-    def __init__(self, total: int, done: int, n_models: int, show: bool | None):
-        self.total, self.done = total, done
-        self.models = "1 model" if n_models == 1 else f"{n_models} models"
-        interactive = sys.stderr.isatty() or in_notebook()
-        self.show_bar = interactive and show is not False
-        self.show_lines = not interactive and show is True
-        self._bar: Any = None
+        label = f"training {models}"
+        with tqdm(
+            total=total, initial=done, unit="epoch", desc=label, dynamic_ncols=True
+        ) as progress_bar:
 
-    def __enter__(self) -> "Progress":
-        if self.show_bar:
-            from tqdm.auto import tqdm
+            def advance(line: Mapping[str, Any]) -> None:
+                progress_bar.set_postfix_str(", ".join(_figures(line)), refresh=False)
+                progress_bar.update()
 
-            self._bar = tqdm(
-                total=self.total,
-                initial=self.done,
-                unit="epoch",
-                desc=f"training {self.models}",
-                dynamic_ncols=True,
-            )
-        elif self.show_lines and self.done:
-            print(f"continuing after epoch {self.done}", file=sys.stderr, flush=True)
-        return self
+            yield advance
+        return
+    if show and done:
+        print(f"continuing after epoch {done}", file=sys.stderr, flush=True)
 
-    def advance(self, row: Mapping[str, Any]) -> None:
-        """Show one more epoch, by its line of history."""
-        self.done += 1
-        loss = float(np.mean(row["loss"]))
-        accuracy = float(np.mean(row["validation_accuracy"]))
-        if self._bar is not None:
-            self._bar.set_postfix_str(
-                f"loss {loss:.4f}, validation accuracy {accuracy:.4f}", refresh=False
-            )
-            self._bar.update()
-        elif self.show_lines and (
-            self.done % max(1, self.total // 10) == 0 or self.done == self.total
-        ):
-            print(
-                f"epoch {self.done}/{self.total}  {self.models}  loss {loss:.4f}  "
-                f"validation accuracy {accuracy:.4f}",
-                file=sys.stderr,
-                flush=True,
-            )
+    def write(line: Mapping[str, Any]) -> None:
+        epoch = line["epoch"]
+        if show and (epoch % max(1, total // 10) == 0 or epoch == total):
+            told = "  ".join([f"epoch {epoch}/{total}", models, *_figures(line)])
+            print(told, file=sys.stderr, flush=True)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    yield write
+
+
+def _figures(line: Mapping[str, Any]) -> list[str]:
+    loss, accuracy = np.mean(line["loss"]), np.mean(line["validation_accuracy"])
+    return [f"loss {loss:.4f}", f"validation accuracy {accuracy:.4f}"]
 
 
 def track(items: Iterable[Item], total: int, label: str, show: bool | None) -> Iterator[Item]:
     """Yield items behind a progress bar, in a terminal or notebook, unless `show` is False."""
-    if show is False or not (sys.stderr.isatty() or in_notebook()):
+    if show is False or not _watched():
         yield from items
         return
     from tqdm.auto import tqdm
 
     yield from tqdm(items, total=total, desc=label, leave=False, dynamic_ncols=True)
+
+
+def _watched() -> bool:
+    return sys.stderr.isatty() or in_notebook()
 
 
 def in_notebook() -> bool:

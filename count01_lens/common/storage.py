@@ -8,13 +8,10 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-import safetensors.torch
-from torch import Tensor
 
 fcntl: ModuleType | None
 try:
@@ -23,10 +20,7 @@ except ImportError:  # Windows: no lock between processes there
     fcntl = None
 
 _TEMPORARY = ".count01-tmp-"
-# More than any of our files has; they keep a hostile one from taking minutes and gigabytes.
-LARGEST_JSON = 10_000_000
-LARGEST_HEADER = 1_000_000  # of a safetensors file; some 8,000 tensors
-DEEPEST_JSON = 100
+DEEPEST_JSON = 100  # more than any of our files has
 
 
 class DamagedFileError(ValueError):
@@ -52,39 +46,40 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     The file gets the modes that the user's umask gives to any new file.
     """
-    temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{path.name}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
+    renamed = False
+    while not renamed:
+        temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{path.name}")
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            # Another process may take the file for a leftover and remove it.
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(temporary, path)
+                renamed = True
+        except BaseException as error:
+            temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                error.filename = str(path)  # users know nothing of the temporary one
+            raise
+    if os.name == "posix":  # the rename, too, has to survive a power failure
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
-def sync_directory(path: Path) -> None:
-    """Flush a directory, so that a rename in it survives a power failure."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def is_temporary(path: Path) -> bool:
+def is_temporary(path: Path, of: str = ".+") -> bool:
     """Whether a file is what a killed process left of `write_atomically`."""
-    return re.fullmatch(rf"{re.escape(_TEMPORARY)}[0-9a-f]{{16}}-.+", path.name) is not None
+    return re.fullmatch(rf"{re.escape(_TEMPORARY)}[0-9a-f]{{16}}-{of}", path.name) is not None
 
 
-def remove_temporary_files(directory: Path) -> None:
-    """Delete what a killed process left of `write_atomically`."""
+def remove_temporary_files(directory: Path, of: str | None = None) -> None:
+    """Delete what killed processes left of `write_atomically`, of all files or of one name."""
     for path in directory.iterdir():
-        if is_temporary(path) and path.is_file():
+        if is_temporary(path, ".+" if of is None else re.escape(of)) and path.is_file():
             path.unlink(missing_ok=True)
 
 
@@ -93,54 +88,44 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read_file(path: Path, at_most: int | None = None) -> bytes:
-    """Read a plain file; never wait for a pipe, nor read from a device without end.
-
-    Raises:
-        OSError: it cannot be read, is no plain file, or has more bytes than `at_most`.
-    """
+def read_file(path: Path) -> bytes:
+    """Read a plain file, else raise an OSError; never wait for a pipe or a device without end."""
     # To open a pipe is to wait for somebody who writes to it, unless one says not to.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError("expected a plain file, got a pipe or a device")
-        if at_most is not None and status.st_size > at_most:
-            raise OSError(f"expected at most {at_most} bytes, got {status.st_size}")
         try:
             return file.read(status.st_size)
         except MemoryError as error:
             raise OSError(f"{status.st_size} bytes are more than the memory can hold") from error
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(value: Any, *, indent: int | None = 2) -> bytes:
     """Write JSON with sorted keys: equal values give equal bytes."""
     try:
-        written = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
+        written = json.dumps(value, indent=indent, sort_keys=True, allow_nan=False) + "\n"
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    check_json(value, written)
+    _check_json(value, written)
     return written.encode()
 
 
-def parse_json(data: bytes, *, finite: bool = True) -> Any:
-    """Read JSON as `json_bytes` writes it: no name twice in an object, not too deep, no NaN.
-
-    Raises:
-        ValueError: it is anything else.
-    """
-    number, written = _finite if finite else float, data.decode()
+def parse_json(data: bytes) -> Any:
+    """Read JSON as `json_bytes` writes it: no name twice in an object, not too deep, no NaN."""
+    written = data.decode()
     try:
         value = json.loads(
-            written, object_pairs_hook=_object, parse_constant=number, parse_float=number
+            written, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite
         )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    check_json(value, written)
+    _check_json(value, written)
     return value
 
 
-def check_json(value: Any, written: str) -> None:
+def _check_json(value: Any, written: str) -> None:
     """Raise if others could not go through these values, or not write them as text."""
     if "\\ud" in written.lower():  # half a character, perhaps; JSON has both halves of some
         json.dumps(value, ensure_ascii=False).encode()
@@ -171,51 +156,6 @@ def _finite(text: str) -> float:
     return value
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors as one safetensors file that carries its own checksum."""
-    plain = {name: tensor.detach().contiguous() for name, tensor in sorted(tensors.items())}
-    # A single key of metadata: safetensors writes several in random order.
-    data = safetensors.torch.save(plain, {"sha256": _digest(plain)})
-    safetensors_header(data)  # what could not be read is not written
-    write_atomically(path, data)
-
-
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a file of `save_tensors`.
-
-    Raises:
-        DamagedFileError: the file is missing, cut off or changed.
-    """
-    try:
-        data = read_file(path)
-        metadata = safetensors_header(data).get("__metadata__", {})
-        tensors: dict[str, Tensor] = safetensors.torch.load(data)
-        fits = metadata.get("sha256") == _digest(tensors)
-    except Exception as error:  # safetensors and torch raise several kinds for one damaged file
-        raise DamagedFileError(f"{path}: cannot be read ({error})") from error
-    if not fits:
-        raise DamagedFileError(f"{path}: its content does not fit its checksum; it was damaged")
-    return tensors
-
-
-def safetensors_header(data: bytes) -> dict[str, Any]:
-    """Read the header of a safetensors file; safetensors itself accepts one of 100 MB.
-
-    Raises:
-        ValueError: it is too large, or no header.
-    """
-    length = int.from_bytes(data[:8], "little")
-    if length > LARGEST_HEADER:
-        raise ValueError(
-            f"expected names and shapes of tensors in {LARGEST_HEADER} bytes, got {length}; keep "
-            "fewer in one file"
-        )
-    header = parse_json(data[8 : 8 + length])
-    if not isinstance(header, dict):
-        raise ValueError(f"expected an object as its header, got {type(header).__name__}")
-    return header
-
-
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Keep other processes from writing the same directory; the lock dies with the process."""
@@ -236,11 +176,3 @@ def locked(directory: Path) -> Iterator[None]:
                 "directory"
             ) from error
         yield
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -1,18 +1,18 @@
 """Checks of arguments that several modules share; each error says expected, got, remedy.
 
-Numbers come back as plain Python ones: NumPy's are welcome as input, but JSON has none.
+Numbers come back as plain Python ones: NumPy's are welcome as input, but JSON has none. NumPy and
+torch themselves are not imported at the top, so that configs can be made without them.
 """
 
+import math
 from collections.abc import Collection, Iterable
+from numbers import Integral, Real
 from typing import Any
-
-import numpy as np
-import torch
 
 
 def is_int(value: Any) -> bool:
     """Whether a value is a whole number (and not a bool)."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def check_int(name: str, value: Any, *, at_least: int) -> int:
@@ -36,12 +36,19 @@ def check_ints(name: str, values: Any, *, at_least: int) -> list[int]:
 
 def check_number(name: str, value: Any, *, above: float | None = None) -> float:
     """Raise unless a value is a finite number, at least 0, or above a bound where one is given."""
-    is_number = isinstance(value, int | float | np.integer | np.floating)
-    is_number = is_number and not isinstance(value, bool) and bool(np.isfinite(value))
-    if not is_number or (value < 0 if above is None else value <= above):
+    number = _as_float(value)
+    if not math.isfinite(number) or (number < 0 if above is None else number <= above):
         bound = "at least 0" if above is None else f"above {above:g}"
         raise ValueError(f"{name}: expected a finite number {bound}, got {value!r}")
-    return float(value)
+    return number
+
+
+def _as_float(value: Any) -> float:
+    """A number as a float: infinite if it is too large for one, NaN if it is no number at all."""
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        return math.inf
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
@@ -59,5 +66,7 @@ def check_bool(name: str, value: Any) -> None:
 
 def check_dtype(dtype: Any) -> None:
     """Raise unless a dtype is one that models are run in."""
+    import torch
+
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype: expected torch.float32 or torch.float64, got {dtype!r}")

@@ -10,55 +10,17 @@ two small matrix products for a whole batch of sentences. `CountForm` holds the 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass, fields, replace
 
 import torch
-import torch.nn.functional as F
 from einops import einsum, rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
-from count01_lens.counts.compact import require_count_form
-from count01_lens.tasks.dataset import labels_of
+from count01_lens.counts.applies import require_counts
+from count01_lens.counts.multiplicities import KEYS, Multiplicities
 from count01_lens.tasks.language import Token
-
-# Where sentences are asked for their next token. Both at once is what training needs.
-Place = Literal["=", "answer", "both"]
-
-# The tokens at these places, which ask ("queries"); in the order of the vocabulary they are
-# neighbours, so that a table's rows for them are a slice, and no copy.
-QUERIES: dict[Place, slice] = {
-    "=": slice(Token.EQUALS, Token.EQUALS + 1),
-    "answer": slice(Token.FOUR, Token.FIVE + 1),
-    "both": slice(Token.EQUALS, Token.FIVE + 1),
-}
-# Nothing is asked after '[EOS]', so no query sees it.
-KEYS = slice(Token.BOS, Token.EOS)
-
-
-def multiplicities(
-    counts: Int[Tensor, "*model sample 3"], place: Place, dtype: torch.dtype
-) -> Float[Tensor, "*model row query key"]:
-    """How often each key token stands before (or at) each query token of a sentence.
-
-    A sentence at one place has one query token, the multiplicities of the others are zero. There is
-    a row for each sentence; "both" gives all sentences at '=', then all at their right answer.
-    """
-    if place == "both":
-        at_equals = F.pad(multiplicities(counts, "=", dtype), (0, 0, 0, 2))
-        at_answer = F.pad(multiplicities(counts, "answer", dtype), (0, 0, 1, 0))
-        return torch.cat([at_equals, at_answer], dim=-3)
-    n0, n1, n2 = counts.unbind(-1)
-    one, zero = torch.ones_like(n0), torch.zeros_like(n0)
-    before = torch.stack([one, n0, n1, n2, one, zero, zero], dim=-1).unsqueeze(-2)
-    if place == "=":
-        return before.to(dtype)
-    is_four = labels_of(counts)
-    asked = torch.stack([is_four, ~is_four], dim=-1).unsqueeze(-1)
-    itself = F.pad(torch.eye(2, dtype=counts.dtype), (Token.FOUR, 0))
-    return (asked * (before + itself)).to(dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +67,7 @@ class CountForm:
         *,
         ignore_hooks: bool = False,
     ) -> "CountForm":
-        """Make the tables of models of one shape, to which `count_form_applies`.
+        """Make the tables of models of one shape, to which counts apply (`why_not_counts`).
 
         Args:
             models: at least one.
@@ -115,7 +77,7 @@ class CountForm:
         if not isinstance(models, Sequence) or not models:
             raise ValueError(f"models: expected a list of at least one model, got {models!r}")
         for model in models:
-            require_count_form(model, ignore_hooks=ignore_hooks)
+            require_counts(model, ignore_hooks=ignore_hooks)
         shapes = {(m.cfg.d_model, m.cfg.n_heads, m.cfg.d_head) for m in models}
         scales = {float(m.blocks[0].attn.attn_scale) for m in models}
         if len(shapes) > 1 or len(scales) > 1:
@@ -141,53 +103,59 @@ class CountForm:
         Each entry is then the sum of the absolute values of what is summed up to the entry of the
         real table: the yardstick of its rounding error, however much cancels.
         """
-        require_count_form(model)
+        require_counts(model)
         parameters = {
             name: parameter.detach().cpu().to(dtype).abs().unsqueeze(0)
             for name, parameter in model.named_parameters()
         }
         return cls.from_parameters(parameters, float(model.blocks[0].attn.attn_scale))
 
-    def attention(
-        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
-    ) -> Float[Tensor, "model sample head query key"]:
+    def with_outputs_of(
+        self, heads: Sequence[int], outputs: float | Float[Tensor, "chosen d_head"]
+    ) -> "CountForm":
+        """Make the outputs of some heads the same in every sentence, such as zero or a mean."""
+        values = self.values.clone()
+        constant = outputs if isinstance(outputs, float) else outputs.to(values).unsqueeze(1)
+        values[:, list(heads)] = constant
+        return replace(self, values=values)
+
+    def attention(self, sentences: Multiplicities) -> Float[Tensor, "model sample head query key"]:
         """Attention that all tokens of one type get together: `softmax(S + log n)`.
 
         Always safe: an absent token has `log 0 = -inf` and takes no part in the maximum.
         """
         scores = rearrange(
-            self.scores[:, :, QUERIES[place], KEYS], "m head q key -> m 1 head (q key)"
+            self.scores[:, :, sentences.rows, KEYS], "m head q key -> m 1 head (q key)"
         )
-        log_n = rearrange(multiplicity.log(), "... sample q key -> ... sample 1 (q key)")
+        log_n = rearrange(sentences.n.log(), "... sample q key -> ... sample 1 (q key)")
         attention = torch.softmax(scores + log_n, dim=-1)
-        return rearrange(attention, "... (q key) -> ... q key", q=multiplicity.shape[-2])
+        return rearrange(attention, "... (q key) -> ... q key", q=sentences.n.shape[-2])
 
-    def head_outputs(
-        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
-    ) -> Float[Tensor, "model sample head d_head"]:
+    def head_outputs(self, sentences: Multiplicities) -> Float[Tensor, "model sample head d_head"]:
         """Compute `hook_z` of every head."""
-        outputs = self._outputs_by_coordinate(multiplicity, place)
+        outputs = self._outputs_by_coordinate(sentences)
         return rearrange(outputs, "m sample d_head head -> m sample head d_head")
 
     def _outputs_by_coordinate(
-        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+        self, sentences: Multiplicities
     ) -> Float[Tensor, "model sample d_head head"]:
         """Compute head outputs with heads last: their division is then several times faster."""
-        scores = self.scores[:, :, QUERIES[place], KEYS] + _seen(place, self.scores)
-        numerator, denominator = self._sums(scores, multiplicity)
+        scores = self.scores[:, :, sentences.rows, KEYS] + _SEEN[sentences.rows].to(self.scores)
+        numerator, denominator = self._sums(scores, sentences.n)
         unsafe = denominator.detach().amin(dim=(1, 2)) < smallest_safe(scores.dtype)
         if not unsafe.any():
             return numerator * denominator.reciprocal().unsqueeze(-2)
         if unsafe.all():
-            return self._outputs_by_attention(multiplicity, place)
+            return self._outputs_by_attention(sentences)
         # The slower way for those models alone; a denominator of 1 keeps their share of the rest
         # finite, which is then overwritten.
         which = unsafe.nonzero().flatten()
         some = CountForm(*(getattr(self, field.name)[which] for field in fields(self)))
-        n = multiplicity[which] if multiplicity.dim() == 4 else multiplicity
+        n = sentences.n[which] if sentences.n.dim() == 4 else sentences.n
+        theirs = Multiplicities(n, sentences.rows)
         denominator = torch.where(unsafe[:, None, None], 1.0, denominator)
         outputs = numerator * denominator.reciprocal().unsqueeze(-2)
-        return outputs.index_copy(0, which, some._outputs_by_attention(n, place))
+        return outputs.index_copy(0, which, some._outputs_by_attention(theirs))
 
     def _sums(
         self,
@@ -211,30 +179,26 @@ class CountForm:
         return by_coordinate, denominator
 
     def _outputs_by_attention(
-        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
+        self, sentences: Multiplicities
     ) -> Float[Tensor, "model sample d_head head"]:
-        attention = self.attention(multiplicity, place).sum(dim=-2)
+        attention = self.attention(sentences).sum(dim=-2)
         values = self.values[:, :, KEYS]
         return einsum(attention, values, "m sample head key, m head key d -> m sample d head")
 
-    def head_logits(
-        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
-    ) -> Float[Tensor, "model sample head vocab"]:
-        """Compute the share of every head in every logit, `O_i · w_{i,t}`."""
-        outputs = self.head_outputs(multiplicity, place)
+    def head_logits(self, sentences: Multiplicities) -> Float[Tensor, "model sample head vocab"]:
+        """Compute the direct logit attribution of every head, `O_i · w_{i,t}`."""
+        outputs = self.head_outputs(sentences)
         return einsum(outputs, self.logit_weights, "m sample head d, m head d t -> m sample head t")
 
-    def logits(
-        self, multiplicity: Float[Tensor, "*model sample query key"], place: Place
-    ) -> Float[Tensor, "model sample vocab"]:
+    def logits(self, sentences: Multiplicities) -> Float[Tensor, "model sample vocab"]:
         """Compute the logits of the next token."""
         outputs = rearrange(
-            self._outputs_by_coordinate(multiplicity, place), "m sample d head -> m sample (d head)"
+            self._outputs_by_coordinate(sentences), "m sample d head -> m sample (d head)"
         )
         weights = rearrange(self.logit_weights, "m head d vocab -> m (d head) vocab")
         # A batched product with gaps in its input would be taken apart, model by model.
-        current = asked(multiplicity).contiguous()
-        return outputs @ weights + current @ self.logit_bias[:, QUERIES[place]]
+        current = sentences.asked.contiguous()
+        return outputs @ weights + current @ self.logit_bias[:, sentences.rows]
 
 
 def scores_and_values(
@@ -243,13 +207,9 @@ def scores_and_values(
     biases: Sequence[Float[Tensor, "model head d_head"]],
     attn_scale: float,
 ) -> tuple[Float[Tensor, "model head query=8 key=8"], Float[Tensor, "model head key=8 d_head"]]:
-    """Make the tables of attention from what queries, keys and values read.
+    """Make the tables of attention from what queries, keys and values read of each token.
 
-    Args:
-        embedding: what they read of each token.
-        weights: of queries, keys and values.
-        biases: likewise, or none.
-        attn_scale: what scores are divided by.
+    Weights are given for the three of them, biases for the three or for none.
     """
     # Heads are put side by side: one product per model is much faster than one per head.
     side_by_side = rearrange(torch.cat(list(weights), dim=1), "m h d_model d -> m d_model (h d)")
@@ -263,21 +223,9 @@ def scores_and_values(
     return (scores if attn_scale == 1 else scores / attn_scale), values
 
 
-def asked(
-    multiplicity: Float[Tensor, "*model sample query key"],
-) -> Float[Tensor, "*model sample query"]:
-    """Tell which query token each sentence has: the one that '[BOS]' stands before."""
-    return multiplicity[..., Token.BOS]
-
-
-def _seen(place: Place, like: Tensor) -> Float[Tensor, "query key"]:
-    """Zero where a query token can see a key token, -inf elsewhere; added to scores."""
-    return _SEEN[QUERIES[place]].to(like)
-
-
 # Every query sees '[BOS]' to '='; '4' and '5' see themselves, too.
 _SEEN = torch.full((len(Token), Token.EOS), -torch.inf, dtype=torch.float64)
-_SEEN[QUERIES["both"], : Token.FOUR] = 0.0
+_SEEN[Token.EQUALS : Token.EOS, : Token.FOUR] = 0.0
 _SEEN[Token.FOUR, Token.FOUR] = _SEEN[Token.FIVE, Token.FIVE] = 0.0
 
 

@@ -9,16 +9,16 @@ sentence. So a probe, or the model's own direction, *is* an inequality over coun
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
+from count01_lens.common.text import sum_of_terms
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.models.hooks import check_heads
-from count01_lens.tasks.dataset import as_counts
+from count01_lens.tasks.dataset import CountsLike, as_counts
 from count01_lens.tasks.decisions import four_margin
 from count01_lens.tasks.language import TOKENS, Token
 
@@ -48,9 +48,9 @@ def ov_table(model: HookedTransformer, head: int) -> pd.DataFrame:
     """
     form = CountForm.from_models([model])
     (head,) = check_heads(model, [head])
-    shares = form.values[0, head] @ form.logit_weights[0, head]
+    attributed = form.values[0, head] @ form.logit_weights[0, head]
     return pd.DataFrame(
-        shares.numpy(), pd.Index(TOKENS, name="token"), pd.Index(TOKENS, name="logit")
+        attributed.numpy(), pd.Index(TOKENS, name="token"), pd.Index(TOKENS, name="logit")
     )
 
 
@@ -83,7 +83,7 @@ class CountReadout:
         coefficients = np.concatenate([[alpha], betas])
         return coefficients / unit if unit > 0 else coefficients
 
-    def decide(self, data: Any) -> Bool[Array, " sample"]:
+    def decide(self, data: CountsLike) -> Bool[Array, " sample"]:
         """Tell for which sentences the inequality holds, exactly also where scores are extreme."""
         counts = as_counts(data).numpy().astype(float)
         once = np.ones(len(counts))
@@ -96,12 +96,7 @@ class CountReadout:
         """Write the inequality for a person, '1's first: `n1 − 1.003·n0 + 0.002·n2 − 0.41 > 0`."""
         alpha, beta0, beta1, beta2 = self.coefficients
         terms = [(beta1, "n1"), (beta0, "n0"), (beta2, "n2"), (alpha, "")]
-        written = [_term(value, name) for value, name in terms if abs(value) >= 5e-4]
-        if not written:
-            return "0 > 0"
-        first, *rest = written
-        lead = first[2:] if first.startswith("+ ") else "−" + first[2:]
-        return " ".join([lead, *rest, "> 0"])
+        return f"{sum_of_terms(terms)} > 0"
 
 
 def readout(
@@ -113,7 +108,7 @@ def readout(
 
 
 def learned_readout(form: CountForm, head: int) -> CountReadout:
-    """The model's own use of one head: its share of '4' minus that of '5', plus the bias."""
+    """The model's own use of one head: what it adds to '4' minus '5', plus the bias."""
     direction = four_margin(form.logit_weights[0, head]).double().numpy()
     bias = float(four_margin(form.logit_bias[0, Token.EQUALS]))
     return readout(form, head, direction, bias)
@@ -132,12 +127,3 @@ def head_weights(form: CountForm) -> Float[Array, " head"]:
     """hw: length of w_5 − w_4 of each head, together 1; how strongly the output layer reads it."""
     lengths = four_margin(form.logit_weights[0]).norm(dim=-1).double().numpy()
     return np.asarray(lengths / lengths.sum()) if lengths.sum() > 0 else lengths
-
-
-def _term(value: float, name: str) -> str:
-    sign = "+ " if value > 0 else "− "
-    size = abs(value)
-    number = f"{size:.3f}".rstrip("0").rstrip(".") if size < 100 else f"{size:.3g}"
-    if not name:
-        return sign + number
-    return sign + (name if number == "1" else f"{number}·{name}")

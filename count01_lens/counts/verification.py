@@ -6,23 +6,28 @@ of '0's after the other, so that memory stays small however large the domain is.
 
 import dataclasses
 import math
+import operator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from count01_lens.common.progress import track
+from count01_lens.common.text import percent_in_column
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_dtype, check_int
-from count01_lens.counts.closed_form import CountForm, multiplicities
-from count01_lens.counts.compact import require_count_form
+from count01_lens.counts.applies import require_counts
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.tasks.dataset import labels_of
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
 from count01_lens.tasks.language import Token, right_answer
+from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 
 LARGEST_SIZE = 2000
 _CHUNK = 8192  # sentences at a time: what fits the processor's cache is fastest
@@ -92,9 +97,8 @@ class Verification:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("accuracy", "tie_accuracy", "non_tie_accuracy", "eos_accuracy"):
-            values[name] = getattr(self, name)
+        shares = ("accuracy", "tie_accuracy", "non_tie_accuracy", "eos_accuracy")
+        values = {name: getattr(self, name) for name in (*self.__dataclass_fields__, *shares)}
         for name, value in values.items():
             if isinstance(value, Tensor):
                 values[name] = value.tolist()
@@ -103,17 +107,17 @@ class Verification:
         return values
 
     def __repr__(self) -> str:
-        ends = f"{_percent(self.eos_accuracy)}  ({self.n_eos_errors:,} not ended)"
+        n_others, n_other_errors = self.n_sentences - self.n_ties, self.n_errors - self.n_tie_errors
         lines = [
             f"all {self.n_sentences:,} sentences with 0 to {self.up_to} of each token "
             f"({self.dtype})",
-            f"  answer        {_percent(self.accuracy)}  ({self.n_errors:,} wrong)",
-            f"    ties        {_percent(self.tie_accuracy)}  "
+            f"  answer        {percent_in_column(self.accuracy)}  ({self.n_errors:,} wrong)",
+            f"    ties        {percent_in_column(self.tie_accuracy)}  "
             f"({self.n_tie_errors:,} wrong of {self.n_ties:,})",
-            f"    others      {_percent(self.non_tie_accuracy)}  "
-            f"({self.n_errors - self.n_tie_errors:,} wrong of "
-            f"{self.n_sentences - self.n_ties:,})",
-            f"  [EOS]         {ends}",
+            f"    others      {percent_in_column(self.non_tie_accuracy)}  "
+            f"({n_other_errors:,} wrong of {n_others:,})",
+            f"  [EOS]         {percent_in_column(self.eos_accuracy)}  "
+            f"({self.n_eos_errors:,} not ended)",
             f"  no error      {_frontier_text(self.frontier, self.up_to)}; "
             f"ties aside {_frontier_text(self.non_tie_frontier, self.up_to)}",
             f"  too close     {self.n_below_rounding:,} answers hang on rounding "
@@ -122,14 +126,12 @@ class Verification:
         if self.n_other_tokens:
             lines.append(f"  off syntax    {self.n_other_tokens:,} sentences say neither 4 nor 5")
         if self.n_errors:
-            lines.append(f"  smallest wrong answers, as counts of 0, 1, 2: {self._examples()}")
+            shown = [
+                f"{n0}, {n1}, {n2} (right: {right_answer(n0, n1)})"
+                for n0, n1, n2 in self.counterexamples[:3].tolist()
+            ]
+            lines.append(f"  smallest wrong answers, as counts of 0, 1, 2: {'; '.join(shown)}")
         return "\n".join(lines)
-
-    def _examples(self) -> str:
-        shown = self.counterexamples[:3].tolist()
-        return "; ".join(
-            f"{n0}, {n1}, {n2} (right: {right_answer(n0, n1)})" for n0, n1, n2 in shown
-        )
 
 
 def verify(
@@ -143,7 +145,7 @@ def verify(
     """Run every sentence with 0 to `up_to` of each of '0', '1', '2'.
 
     Args:
-        model: one to which `count_form_applies`.
+        model: one that `why_not_counts` has nothing against.
         up_to: the size; time grows with its third power.
         dtype: precision of the computation.
         keep: how many counterexamples to keep, smallest first.
@@ -159,35 +161,36 @@ def verify(
     if up_to > LARGEST_SIZE:
         raise ValueError(f"up_to: expected at most {LARGEST_SIZE}, got {up_to}")
     check_dtype(dtype)
-    require_count_form(model)
+    require_counts(model)
     form = CountForm.from_models([model], dtype=dtype)
     if not all(bool(torch.isfinite(table).all()) for table in vars(form).values()):
         raise ValueError("model: expected finite weights, got NaN or infinite ones")
     coarser = max(dtype, model.W_E.dtype, key=lambda precision: torch.finfo(precision).eps)
     errors = _RoundingErrors(form, CountForm.magnitudes(model, dtype), coarser)
 
+    merge = partial(_merged, keep=keep)
+    sizes = torch.arange(up_to + 1)
+
     @torch.no_grad()  # grad mode belongs to a thread
-    def run(n0: int) -> _Tally:
-        tally = _Tally(up_to, keep)
-        for counts in torch.split(_sentences_with(n0, up_to), _CHUNK):
-            at_equals = form.logits(multiplicities(counts, "=", dtype), "=")[0]
-            at_answer = form.logits(multiplicities(counts, "answer", dtype), "answer")[0]
-            tally.add(counts, at_equals, at_answer)
-            tally.n_below_rounding += errors.count_unsafe(counts, four_margin(at_equals))
-        return tally
+    def run(n0: int) -> dict[str, Any]:
+        parts = []
+        sentences = torch.cartesian_prod(sizes[n0 : n0 + 1], sizes, sizes)
+        for counts in torch.split(sentences, _CHUNK):
+            at_equals = form.logits(Multiplicities.of(counts, AT_EQUALS, dtype))[0]
+            at_answer = form.logits(Multiplicities.of(counts, AT_ANSWER, dtype))[0]
+            part = _counted(counts, at_equals, at_answer, keep)
+            unsafe = errors.count_unsafe(counts, four_margin(at_equals))
+            parts.append({**part, "n_below_rounding": unsafe})
+        return reduce(merge, parts)
 
     # One torch thread each for as many workers as torch would use threads.
-    total, workers = _Tally(up_to, keep), torch.get_num_threads()
+    workers = torch.get_num_threads()
     with one_thread(), ThreadPoolExecutor(workers) as pool:
-        for tally in track(pool.map(run, range(up_to + 1)), up_to + 1, "verifying", progress):
-            total.merge(tally)
-    return total.result(str(dtype).removeprefix("torch."))
-
-
-def _sentences_with(n0: int, up_to: int) -> Int[Tensor, "sample 3"]:
-    """All sentences with one number of '0's."""
-    sizes = torch.arange(up_to + 1)
-    return torch.cartesian_prod(torch.tensor([n0]), sizes, sizes)
+        parts = track(pool.map(run, range(up_to + 1)), up_to + 1, "verifying", progress)
+        whole = reduce(merge, parts)
+    for name in ("frontier", "non_tie_frontier"):
+        whole[name] = min(whole[name], up_to)
+    return Verification(up_to=up_to, dtype=str(dtype).removeprefix("torch."), **whole)
 
 
 class _RoundingErrors:
@@ -205,10 +208,11 @@ class _RoundingErrors:
     """
 
     def __init__(self, form: CountForm, magnitudes: CountForm, dtype: torch.dtype):
+        answers = slice(Token.FOUR, Token.EOS)
         self.unit = 4 * torch.finfo(dtype).eps
-        self.bias = float(_sum_of_both(magnitudes.logit_bias)[:, Token.EQUALS].max())
+        self.bias = float(magnitudes.logit_bias[:, Token.EQUALS, answers].sum(dim=-1).max())
         alone = four_margin(form.values @ form.logit_weights)
-        both = _sum_of_both(magnitudes.values @ magnitudes.logit_weights)
+        both = (magnitudes.values @ magnitudes.logit_weights)[..., answers].sum(dim=-1)
         factor = 1 + magnitudes.scores[:, :, Token.EQUALS]
         tables = torch.stack([alone, factor, both + factor * alone.abs()], dim=-1)
         no_logits = form.logit_weights.new_zeros(1, tables.shape[1], 3, len(Token))
@@ -224,97 +228,58 @@ class _RoundingErrors:
         close = margin.abs() < self.largest
         if not bool(close.any()):
             return 0
-        at_equals = multiplicities(counts[close], "=", margin.dtype)
-        share, factor, weighted = self.form.head_outputs(at_equals, "=")[0].unbind(-1)
+        at_equals = Multiplicities.of(counts[close], AT_EQUALS, margin.dtype)
+        share, factor, weighted = self.form.head_outputs(at_equals)[0].unbind(-1)
         errors = self.unit * ((weighted + factor * share.abs()).sum(dim=-1) + self.bias)
         return int((margin[close].abs() < errors).sum())
 
 
-def _sum_of_both(logits: Float[Tensor, "*batch 8"]) -> Float[Tensor, "*batch"]:
-    return logits[..., Token.FOUR] + logits[..., Token.FIVE]
+def _counted(
+    counts: Int[Tensor, "sample 3"],
+    at_equals: Float[Tensor, "sample 8"],
+    at_answer: Float[Tensor, "sample 8"],
+    keep: int,
+) -> dict[str, Any]:
+    """Count what happens on some sentences, under the names of the fields of `Verification`."""
+    margin = four_margin(at_equals)
+    wrong = (margin > 0) != labels_of(counts)
+    ties = counts[:, 0] == counts[:, 1]
+    not_ended = eos_margin(at_answer) <= 0
+    return {
+        "n_sentences": len(counts),
+        "n_ties": int(ties.sum()),
+        "n_errors": int(wrong.sum()),
+        "n_tie_errors": int((wrong & ties).sum()),
+        "n_eos_errors": int(not_ended.sum()),
+        "n_other_tokens": int((~says_answer(at_equals)).sum()),
+        "smallest_margin": float(margin.abs().min()),
+        "frontier": _last_size_before(counts[wrong]),
+        "non_tie_frontier": _last_size_before(counts[wrong & ~ties]),
+        "counterexamples": _smallest(counts[wrong], keep),
+        "eos_counterexamples": _smallest(counts[not_ended], keep),
+    }
 
 
-@dataclass
-class _Tally:
-    up_to: int
-    keep: int
-    n_ties: int = 0
-    n_errors: int = 0
-    n_tie_errors: int = 0
-    n_eos_errors: int = 0
-    n_other_tokens: int = 0
-    n_below_rounding: int = 0
-    smallest_margin: float = math.inf
-    frontier: int = field(init=False)
-    non_tie_frontier: int = field(init=False)
-    counterexamples: Int[Tensor, "wrong 3"] = field(init=False)
-    eos_counterexamples: Int[Tensor, "unended 3"] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.frontier = self.non_tie_frontier = self.up_to
-        self.counterexamples = self.eos_counterexamples = torch.empty(0, 3, dtype=torch.long)
-
-    def add(
-        self,
-        counts: Int[Tensor, "sample 3"],
-        at_equals: Float[Tensor, "sample 8"],
-        at_answer: Float[Tensor, "sample 8"],
-    ) -> None:
-        """Count what happened on these sentences."""
-        margin = four_margin(at_equals)
-        wrong = (margin > 0) != labels_of(counts)
-        ties = counts[:, 0] == counts[:, 1]
-        not_ended = eos_margin(at_answer) <= 0
-        self.n_ties += int(ties.sum())
-        self.n_errors += int(wrong.sum())
-        self.n_tie_errors += int((wrong & ties).sum())
-        self.n_eos_errors += int(not_ended.sum())
-        self.n_other_tokens += int((~says_answer(at_equals)).sum())
-        self.smallest_margin = min(self.smallest_margin, float(margin.abs().min()))
-        self.frontier = min(self.frontier, _last_size_before(counts, wrong, self.up_to))
-        self.non_tie_frontier = min(
-            self.non_tie_frontier, _last_size_before(counts, wrong & ~ties, self.up_to)
-        )
-        self.counterexamples = self._smallest(self.counterexamples, counts[wrong])
-        self.eos_counterexamples = self._smallest(self.eos_counterexamples, counts[not_ended])
-
-    def merge(self, other: "_Tally") -> None:
-        """Add what was counted elsewhere."""
-        for name in vars(self):
-            if name.startswith("n_"):
-                setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("frontier", "non_tie_frontier", "smallest_margin"):
-            setattr(self, name, min(getattr(self, name), getattr(other, name)))
-        self.counterexamples = self._smallest(self.counterexamples, other.counterexamples)
-        self.eos_counterexamples = self._smallest(
-            self.eos_counterexamples, other.eos_counterexamples
-        )
-
-    def result(self, dtype: str) -> Verification:
-        """Put the tally in its final form."""
-        values = {name: value for name, value in vars(self).items() if name != "keep"}
-        n_sentences = (self.up_to + 1) ** 3
-        return Verification(dtype=dtype, n_sentences=n_sentences, **values)
-
-    def _smallest(
-        self, kept: Int[Tensor, "kept 3"], new: Int[Tensor, "sample 3"]
-    ) -> Int[Tensor, "example 3"]:
-        """Merge, smallest first: by the largest count, then by the length of the sentence."""
-        merged = torch.cat([kept, new])
-        size = merged.amax(dim=1) * (3 * LARGEST_SIZE + 1) + merged.sum(dim=1)
-        return merged[size.argsort(stable=True)[: self.keep]]
+def _merged(one: dict[str, Any], other: dict[str, Any], keep: int) -> dict[str, Any]:
+    """Put together what was counted on two parts of the sentences."""
+    merged = {}
+    for name, value in one.items():
+        if isinstance(value, Tensor):
+            merged[name] = _smallest(torch.cat([value, other[name]]), keep)
+        else:
+            merge = operator.add if name.startswith("n_") else min
+            merged[name] = merge(value, other[name])
+    return merged
 
 
-def _last_size_before(
-    counts: Int[Tensor, "sample 3"], wrong: Bool[Tensor, " sample"], up_to: int
-) -> int:
-    return int(counts[wrong].max(dim=1).values.min()) - 1 if bool(wrong.any()) else up_to
+def _smallest(counts: Int[Tensor, "sample 3"], keep: int) -> Int[Tensor, "example 3"]:
+    """Sort by the largest count, then by the length of the sentence."""
+    size = counts.amax(dim=1) * (3 * LARGEST_SIZE + 1) + counts.sum(dim=1)
+    return counts[size.argsort(stable=True)[:keep]]
 
 
-def _percent(share: float) -> str:
-    """Write a share so that only an exact 1 reads 100 %."""
-    text = f"{100 * share:.4f} %"
-    return "99.9999 %+" if text == "100.0000 %" and share < 1 else f"{text:>10}"
+def _last_size_before(wrong: Int[Tensor, "sample 3"]) -> int:
+    return int(wrong.amax(dim=1).min()) - 1 if len(wrong) else LARGEST_SIZE
 
 
 def _frontier_text(frontier: int, up_to: int) -> str:

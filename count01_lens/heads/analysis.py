@@ -1,76 +1,88 @@
 """`analyze_heads(model)`: every head, every pair, every group, and an answer in words."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
+from count01_lens.common.text import plural, short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.closed_form import CountForm
-from count01_lens.counts.compact import count_form_applies
 from count01_lens.counts.readout import attention_ratios, head_weights, learned_readout, readout
-from count01_lens.heads.groups import (
-    LARGEST_EXACT,
-    METRICS,
-    AllGroups,
-    SampledShapley,
-    all_groups,
-    metrics_of,
+from count01_lens.heads.games import (
+    Estimate,
+    Value,
     sampled_interactions,
     sampled_shapley,
     shapley_interactions,
     shapley_values,
 )
+from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, all_groups
+from count01_lens.heads.head_data import HeadData, collect, runner_for_task
 from count01_lens.heads.metrics import (
-    HeadData,
-    empty_values,
-    end_accuracy,
-    learned_accuracy,
-    model_accuracies,
-    roc_auc,
-    separation_fits,
-    separation_scores,
+    CATEGORIES,
+    FAILED,
+    METRICS,
+    SUCCESSFUL,
+    Groups,
+    Metric,
+    category_of,
+    measure_all,
+    metrics_of,
 )
-from count01_lens.heads.probes import ManyFits
-from count01_lens.heads.runners import head_data, head_outputs
+from count01_lens.heads.probe_fits import Fits, check_probe
+from count01_lens.heads.runners import CountRunner, runner_for
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
-from count01_lens.tasks.dataset import Splits, make_splits
+from count01_lens.tasks.count01 import as_task
+from count01_lens.tasks.dataset import Splits
+from count01_lens.tasks.prompts import Task
 
-SUCCESSFUL, FAILED = 0.98, 0.60
 
-
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class HeadAnalysis:
-    """What the heads of a model do.
+    """What the heads of a model do. It holds what was computed, and does not change.
 
     Attributes:
-        table: a row per head: layer, head, l_acc, roc_auc, s_acc, s_acc_ties, s_acc_others,
-            category, eos_l_acc, and, for models that can be run on counts, w01, w02, head_weight,
-            readout (the fitted probe as an inequality over counts) and learned_readout (the
-            model's own direction). mean_margin and std_margin: by how much the head's share
-            favours '4' over '5'.
+        heads: a row per head: layer, head, a column per metric, s-acc on the task's subsets,
+            category. mean_margin and std_margin: by how much the head favours the first of two
+            answers over the second.
+        counts: for models that can be run on counts, a row per head: w01, w02, head_weight, readout
+            (the fitted probe as an inequality over counts) and learned_readout (the model's own
+            direction); else None.
         pairs: for each metric a matrix of all pairs, with single heads on the diagonal.
-        accuracy: of the whole model on the test split: answer, ties, others, eos.
+        accuracy: of the whole model on the test prompts: by question, and on the subsets.
         notes: what does not apply to this model, and why.
         data: what the metrics were computed from.
-        worst_gradient: the largest relative gradient at the end of any probe's fit.
+        fits: the probe of every head; None in a loaded analysis whose probe was the user's own.
+        worst_gradient: the largest relative gradient at the end of any probe's fit; NaN where
+            nobody knows, as of probes of scikit-learn.
+        known_groups: all groups, where they were computed: see `with_groups`.
         model: what was analysed, for figures and reports; a loaded analysis has None.
-        splits: likewise the data set.
+        task: likewise what it was asked.
     """
 
-    table: pd.DataFrame
+    heads: pd.DataFrame
+    counts: pd.DataFrame | None
     pairs: dict[str, Float[Array, "head head"]]
     accuracy: dict[str, float]
-    notes: list[str]
+    notes: tuple[str, ...]
     data: HeadData = field(repr=False)
-    worst_gradient: float = 0.0
+    fits: Fits | None = field(repr=False)
+    worst_gradient: float
+    known_groups: AllGroups | None = field(default=None, repr=False)
     model: HookedTransformer | None = field(default=None, repr=False)
-    splits: Splits | None = field(default=None, repr=False)
+    task: Task | None = field(default=None, repr=False)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A row per head: all that is known of it alone."""
+        return self.heads if self.counts is None else self.heads.join(self.counts)
 
     @property
     def gains(self) -> Float[Array, "head head"]:
@@ -83,17 +95,23 @@ class HeadAnalysis:
 
     def pairs_table(self) -> pd.DataFrame:
         """All pairs as a table: the two heads, their metrics, and the gain in s-acc."""
-        first, second = np.triu_indices(len(self.table), 1)
+        first, second = np.triu_indices(len(self.heads), 1)
         columns = {name: matrix[first, second] for name, matrix in self.pairs.items()}
         gain = self.gains[first, second]
         return pd.DataFrame({"first": first, "second": second, **columns, "s_acc_gain": gain})
 
     def groups(self, *, progress: bool | None = None) -> pd.DataFrame:
-        """Compute the metrics of every group, once: mask (bit i = head i), size, metrics."""
-        if self._groups is None:
-            self._groups = all_groups(self.data, progress=progress)
-            self.worst_gradient = max(self.worst_gradient, self._groups.worst_gradient)
-        return self._groups.table
+        """Metrics of every group: mask (bit i = head i), size, metrics. Computed at the first call.
+
+        `with_groups` gives an analysis that has them in its file and its report.
+        """
+        return self._all_groups(progress).table
+
+    def with_groups(self, *, progress: bool | None = None) -> "HeadAnalysis":
+        """Return this analysis with all groups of heads among its results."""
+        groups = self._all_groups(progress)
+        worst = max(self.worst_gradient, groups.worst_gradient)
+        return replace(self, known_groups=groups, worst_gradient=worst)
 
     def shapley(self, metric: str) -> Float[Array, " head"]:
         """Exact Shapley value of each head; where heads are too many, use `sampled_shapley`."""
@@ -103,90 +121,68 @@ class HeadAnalysis:
         """Exact Shapley interaction of each pair; Shapley values on the diagonal."""
         return shapley_interactions(self._values(metric))
 
-    def sampled_shapley(
-        self, metric: str, *, n_permutations: int = 100, seed: int = 0
-    ) -> SampledShapley:
+    def sampled_shapley(self, metric: str, *, n_permutations: int = 100, seed: int = 0) -> Estimate:
         """Estimate Shapley values, with standard errors, for any number of heads."""
-        check_choice("metric", metric, METRICS)
-        return sampled_shapley(
-            lambda masks: METRICS[metric](self.data, masks),
-            self.data.n_heads,
-            empty=empty_values(self.data)[metric],
-            n_permutations=n_permutations,
-            seed=seed,
-        )
+        value, n_heads = self._value(metric), self.data.n_heads
+        return sampled_shapley(value, n_heads, n_permutations=n_permutations, seed=seed)
 
-    def sampled_interactions(
-        self, metric: str, *, n_samples: int = 50, seed: int = 0
-    ) -> tuple[Float[Array, "head head"], Float[Array, "head head"]]:
-        """Estimate interactions of all pairs, for any number of heads; also standard errors."""
-        check_choice("metric", metric, METRICS)
-        empty = empty_values(self.data)[metric]
-
-        def value(masks: Bool[Array, "group head"]) -> Float[Array, " group"]:
-            """No separator can be fitted to no heads."""
-            some = masks.any(axis=1)
-            values = np.full(len(masks), empty)
-            values[some] = METRICS[metric](self.data, masks[some])
-            return values
-
-        return sampled_interactions(value, self.data.n_heads, n_samples=n_samples, seed=seed)
+    def sampled_interactions(self, metric: str, *, n_samples: int = 50, seed: int = 0) -> Estimate:
+        """Estimate interactions of all pairs, with standard errors, for any number of heads."""
+        value, n_heads = self._value(metric), self.data.n_heads
+        return sampled_interactions(value, n_heads, n_samples=n_samples, seed=seed)
 
     @cached_property
     def verdict(self) -> Verdict:
         """Whether heads cooperate, are redundant or compete; computes all groups if need be."""
-        if len(self.table) == 1:
+        if len(self.heads) == 1:
             raise ValueError(
                 "verdict: expected at least two heads, got one: there is no other to compete or "
                 "cooperate with"
             )
-        tasks = {"answer": "s_acc", "end": "eos_l_acc"}
-        return judge({task: self.interactions(metric) for task, metric in tasks.items()})
+        judged = {"answer": "s_acc", "end": "eos_l_acc"}
+        asked = [question for question in judged if question in self.data.asked]
+        return judge({question: self.interactions(judged[question]) for question in asked})
 
     @property
     def answer(self) -> str:
-        """The result in words: how heads do alone and, once groups are known, together."""
-        counts = self.table["category"].value_counts()
+        """The result in words: how heads do alone and, where all groups are known, together."""
+        counts = self.heads["category"].value_counts()
         kinds = ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in CATEGORIES)
-        heads = "1 head" if len(self.table) == 1 else f"{len(self.table)} heads"
-        text = f"{heads}: {kinds} (s-acc ≥ {SUCCESSFUL}, between, ≤ {FAILED:.2f})."
-        if len(self.table) == 1:
+        bounds = f"s-acc ≥ {SUCCESSFUL}, between, ≤ {FAILED:.2f}"
+        text = f"{plural(len(self.heads), 'head')}: {kinds} ({bounds})."
+        if len(self.heads) == 1:
             return text + " There is no other to compete or cooperate with."
-        if self._groups is None:
-            return text + " Call .groups() to learn whether they cooperate."
+        if self.known_groups is None:
+            return text + " See .verdict, or .with_groups(), for whether they cooperate."
         return f"{text} {self.verdict}"
 
     def __repr__(self) -> str:
         shown = self.table.drop(columns=["learned_readout"], errors="ignore")
         accuracy = ", ".join(f"{name} {value:.4f}" for name, value in self.accuracy.items())
         lines = [self.answer, f"whole model on the test split: {accuracy}"]
-        lines += [shown.to_string(index=False, float_format=lambda value: f"{value:.4g}")]
+        lines += [shown.to_string(index=False, float_format=short)]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from count01_lens.views.report import analysis_html
 
-        table = self.table.to_html(index=False, float_format=lambda value: f"{value:.4g}")
-        notes = "".join(f"<p><i>{escape(note)}</i></p>" for note in self.notes)
-        return f"<p><b>{escape(self.answer)}</b></p>{table}{notes}"
+        return analysis_html(self)
 
     def report(self, path: str | Path, *, checkpoint: str | Path | None = None) -> Path:
         """Write everything that is known as one HTML file, which opens from disk.
 
-        Shapley values and interactions are in it once `groups` was called.
+        Shapley values and interactions are in the report of `with_groups()`.
 
-        Args:
-            path: of the file.
-            checkpoint: the model's directory, to show its seed and recipe; for a loaded analysis
-                also to draw what needs the model itself.
+        The model's checkpoint is for its seed and recipe; for a loaded analysis also to draw what
+        needs the model itself.
         """
         from count01_lens.views.report import write_report
 
         return write_report(self, Path(path), checkpoint=checkpoint)
 
     def save(self, path: str | Path) -> None:
-        """Write the analysis to one file, with a checksum; nothing is pickled."""
+        """Write the analysis, with all groups if they are known, as one safetensors file."""
         from count01_lens.heads.analysis_file import write_analysis
 
         write_analysis(self, Path(path))
@@ -198,25 +194,69 @@ class HeadAnalysis:
 
         return read_analysis(Path(path))
 
+    def check_made_from(self, model: HookedTransformer, task: Task) -> None:
+        """Raise if this is of another model, or of other data, than what is shown beside it."""
+        asked, data = task.questions["answer"], self.data
+        if not (
+            np.array_equal(asked.answers_of(asked.test), data.answer.answers)
+            and np.array_equal(asked.answers_of(asked.train), data.train_answers)
+        ):
+            raise ValueError(
+                "splits: expected the data set of the analysis, got another; give that one, or "
+                "analyse the model again"
+            )
+        known = data.test_outputs
+        outputs = runner_for(model, asked.test).outputs(asked.test).double().cpu().numpy()
+        if outputs.shape != known.shape or not np.allclose(outputs, known, rtol=1e-4, atol=1e-5):
+            raise ValueError(
+                "model: expected the one that was analysed, got one whose heads give other "
+                "outputs; it was changed since, or it is another: analyse it again"
+            )
+
+    def _all_groups(self, progress: bool | None) -> AllGroups:
+        if self.known_groups is not None:
+            return self.known_groups
+        if not self._computed:
+            self._computed.append(all_groups(self.data, progress=progress))
+        return self._computed[0]
+
+    @cached_property
+    def _computed(self) -> list[AllGroups]:
+        """Groups kept for the next call; what an analysis says of itself does not depend on it."""
+        return []
+
+    def _metric(self, name: str) -> Metric:
+        check_choice("metric", name, [metric.name for metric in metrics_of(self.data)])
+        return METRICS[name]
+
     def _values(self, metric: str) -> Float[Array, " mask"]:
-        check_choice("metric", metric, METRICS)
-        self.groups()
-        assert self._groups is not None
-        return self._groups.values(metric)
+        self._metric(metric)
+        return self._all_groups(None).values(metric)
 
-    _groups: AllGroups | None = field(default=None, init=False, repr=False)
+    def _value(self, name: str) -> Value:
+        """Values of groups, of which some may be empty: no probe can be fitted to no heads."""
+        metric = self._metric(name)
+
+        def value(masks: Array) -> Array:
+            some = masks.any(axis=1)
+            values = np.full(len(masks), 0.0 if some.all() else metric.of_no_heads(self.data))
+            if some.any():
+                values[some] = metric.measure(Groups(self.data, masks[some]))
+            return values
+
+        return value
 
 
-CATEGORIES = ("successful", "mixed", "failed")
-
-
-def analyze_heads(model: HookedTransformer, splits: Splits | None = None) -> HeadAnalysis:
-    """Analyse every head and every pair of heads of a model on Count01.
+def analyze_heads(
+    model: HookedTransformer, task: Task | Splits | None = None, *, probe: Any = None
+) -> HeadAnalysis:
+    """Analyse every head and every pair of heads of a model.
 
     Args:
-        model: any HookedTransformer over the eight tokens. One with positions, MLPs or several
+        model: any HookedTransformer over the task's tokens. One with positions, MLPs or several
             layers is run on sequences through hooks; what does not apply to it is noted.
-        splits: the data set; the paper's by default.
+        task: what it is asked; a data set stands for Count01 on it. The paper's by default.
+        probe: any scikit-learn classifier; by default a linear SVM, as in the paper.
 
     Example:
         >>> analysis = cl.analyze_heads(cl.example_model())
@@ -225,106 +265,85 @@ def analyze_heads(model: HookedTransformer, splits: Splits | None = None) -> Hea
         >>> print(analysis.table["readout"][2])
         n1 − 0.997·n0 − 0.001·n2 − 0.65 > 0
     """
-    splits = make_splits() if splits is None else splits
-    if not isinstance(splits, Splits):
-        raise TypeError(f"splits: expected the result of make_splits, got {splits!r}")
-    data = head_data(model, splits)
-    singles = np.eye(data.n_heads, dtype=bool)
-    fits = separation_fits(data, singles)
-    table = _table_of_singles(model, data, splits, singles, fits)
-    reason = count_form_applies(model)
-    notes = []
-    if reason is None:
-        _add_count_columns(table, CountForm.from_models([model]), fits)
+    task = as_task(task)
+    if probe is not None:
+        check_probe(probe)
+    runner = runner_for_task(model, task)
+    data = collect(runner, task, probe)
+    singles = Groups(data, np.eye(data.n_heads, dtype=bool))
+    counts, notes = None, []
+    if isinstance(runner, CountRunner):
+        counts = _counts(runner.form, singles.fits)
     else:
-        notes.append(f"no attention ratios, head weights or count read-outs: {reason}")
-    pairs, worst = _pairs(data, table, fits)
+        notes = [f"no attention ratios, head weights or count read-outs: {runner.why_not_counts}"]
     if data.n_heads > LARGEST_EXACT:
         notes.append(f"{data.n_heads} heads: too many for all groups; use .sampled_shapley(metric)")
-    worst = max(worst, float(fits.gradient_norms.max()))
-    accuracy = model_accuracies(data, splits.test.ties.numpy())
-    return HeadAnalysis(table, pairs, accuracy, notes, data, worst, model, splits)
-
-
-def category_of(s_acc: Float[Array, " head"]) -> Array:
-    """Call heads successful (the paper's bound), failed (ours, for "close to a coin"), or mixed."""
-    return np.select([s_acc >= SUCCESSFUL, s_acc <= FAILED], ["successful", "failed"], "mixed")
-
-
-def check_same(analysis: HeadAnalysis, model: HookedTransformer, splits: Splits) -> None:
-    """Raise if an analysis is of another model, or of other data, than what is shown beside it."""
-    known, data = analysis.data.test_outputs, analysis.data
-    if not (
-        np.array_equal(splits.test.labels, data.test_labels)
-        and np.array_equal(splits.train.labels, data.train_labels)
-    ):
-        raise ValueError(
-            "splits: expected the data set of the analysis, got another; assign it to "
-            "analysis.splits, or analyse the model again"
-        )
-    outputs = head_outputs(model, splits.test).double().numpy()
-    if outputs.shape != known.shape or not np.allclose(outputs, known, rtol=1e-4, atol=1e-5):
-        raise ValueError(
-            "model: expected the one that was analysed, got one whose heads give other outputs; "
-            "it was changed since, or it is another: analyse it again"
-        )
-
-
-def _table_of_singles(
-    model: HookedTransformer,
-    data: HeadData,
-    splits: Splits,
-    singles: Array,
-    fits: ManyFits,
-) -> pd.DataFrame:
-    names = head_names(model)
-    flat = data.test_outputs.reshape(len(data.test_labels), -1)
-    decisions = flat @ fits.weights[:, :-1].T + fits.weights[:, -1] > 0
-    right = decisions == data.test_labels[:, None]
-    ties = splits.test.ties.numpy()
-    s_acc = separation_scores(data, fits)
-    margins = data.shares[:, :, 0] - data.shares[:, :, 1]
-    return pd.DataFrame(
-        {
-            "layer": [layer for layer, _ in names],
-            "head": [head for _, head in names],
-            "l_acc": learned_accuracy(data, singles),
-            "roc_auc": roc_auc(data, singles),
-            "s_acc": s_acc,
-            "s_acc_ties": right[ties].mean(axis=0) if ties.any() else np.nan,
-            "s_acc_others": right[~ties].mean(axis=0),
-            "category": category_of(s_acc),
-            "eos_l_acc": end_accuracy(data, singles),
-            # The biases of figure F1: by how much a head's share favours '4', and how it varies.
-            "mean_margin": margins.mean(axis=0),
-            "std_margin": margins.std(axis=0),
-        }
+    heads = head_table(singles, head_names(model))
+    pairs, worst = _pairs(singles, heads)
+    return HeadAnalysis(
+        heads=heads,
+        counts=counts,
+        pairs=pairs,
+        accuracy=data.accuracies(),
+        notes=tuple(notes),
+        data=data,
+        fits=singles.fits,
+        worst_gradient=float(np.fmax(worst, singles.fits.worst_gradient)),
+        model=model,
+        task=task,
     )
 
 
-def _add_count_columns(table: pd.DataFrame, form: CountForm, fits: ManyFits) -> None:
-    table["w01"], table["w02"] = attention_ratios(form)
-    table["head_weight"] = head_weights(form)
-    d_head = form.values.shape[-1]
-    probes = [
-        readout(form, head, weights[head * d_head : (head + 1) * d_head], float(weights[-1]))
-        for head, weights in enumerate(fits.weights)
-    ]
-    table["readout"] = [str(probe) for probe in probes]
+def head_table(singles: Groups, names: list[tuple[int, int]]) -> pd.DataFrame:
+    """Measure every head alone: a row each."""
+    data = singles.data
+    layers, heads = zip(*names, strict=True)
+    columns: dict[str, Any] = {"layer": layers, "head": heads, **measure_all(singles)}
+    flat = data.test_outputs.reshape(len(data.test_outputs), -1)
+    right = singles.fits.predict(flat) == data.test_labels[:, None]
+    for name, mask in data.answer.subsets.items():
+        columns[f"s_acc_{name}"] = right[mask].mean(axis=0) if mask.any() else np.nan
+    columns["category"] = category_of(columns["s_acc"])
+    if data.answer.rest.shape[1] == 2:
+        # The biases of figure F1: by how much a head favours the first answer, and how it varies.
+        margins = data.answer.heads[:, :, 0] - data.answer.heads[:, :, 1]
+        columns |= {"mean_margin": margins.mean(axis=0), "std_margin": margins.std(axis=0)}
+    return pd.DataFrame(columns)
+
+
+def _counts(form: CountForm, fits: Fits) -> pd.DataFrame:
+    """What the tables over counts say of each head; only a linear probe is an inequality."""
+    w01, w02 = attention_ratios(form)
+    table = pd.DataFrame({"w01": w01, "w02": w02, "head_weight": head_weights(form)})
+    if fits.weights is not None:
+        table["readout"] = probe_readouts(form, fits.weights)
     table["learned_readout"] = [str(learned_readout(form, head)) for head in range(len(table))]
+    return table
 
 
-def _pairs(data: HeadData, table: pd.DataFrame, fits: ManyFits) -> tuple[dict[str, Array], float]:
-    n = data.n_heads
+def probe_readouts(form: CountForm, weights: Float[Array, "head feature_and_bias"]) -> list[str]:
+    """Write linear probes, one of each head, as inequalities over counts."""
+    d_head = form.values.shape[-1]
+    return [
+        str(readout(form, head, row[head * d_head : (head + 1) * d_head], float(row[-1])))
+        for head, row in enumerate(weights)
+    ]
+
+
+def _pairs(singles: Groups, heads: pd.DataFrame) -> tuple[dict[str, Array], float]:
+    data, n = singles.data, singles.data.n_heads
     first, second = np.triu_indices(n, 1)
-    matrices = {metric: np.diag(table[metric].to_numpy()) for metric in METRICS}
+    names = [metric.name for metric in metrics_of(data)]
+    matrices = {name: np.diag(heads[name].to_numpy()) for name in names}
     if len(first) == 0:
-        return matrices, 0.0
+        return matrices, float("nan")
     masks = np.zeros((len(first), n), dtype=bool)
     masks[np.arange(len(first)), first] = masks[np.arange(len(first)), second] = True
-    better = np.where(fits.objectives[first] <= fits.objectives[second], first, second)
-    pair_fits = separation_fits(data, masks, start=fits.weights[better])
-    values = metrics_of(data, masks, separation_scores(data, pair_fits))
-    for metric, matrix in matrices.items():
-        matrix[first, second] = matrix[second, first] = values[metric]
-    return matrices, float(pair_fits.gradient_norms.max())
+    start, fits = None, singles.fits
+    if fits.starts is not None and fits.objectives is not None:
+        better = np.where(fits.objectives[first] <= fits.objectives[second], first, second)
+        start = fits.starts[better]
+    pairs = Groups(data, masks, start=start)
+    for name, values in measure_all(pairs).items():
+        matrices[name][first, second] = matrices[name][second, first] = values
+    return matrices, pairs.fits.worst_gradient

@@ -1,9 +1,10 @@
-"""An analysis of heads as one file: numbers as tensors, words as JSON, nothing pickled.
+"""An analysis of heads as a bundle: numbers as tensors, words as JSON.
 
 Reading is strict, because a file may come from anybody: every part must have the kind and the size
 that the others call for.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
@@ -12,120 +13,164 @@ import numpy as np
 import pandas as pd
 import torch
 
-from count01_lens.common.storage import (
-    DamagedFileError,
-    json_bytes,
-    load_tensors,
-    parse_json,
-    save_tensors,
-)
+from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
+from count01_lens.common.storage import DamagedFileError
 from count01_lens.common.types import Array
-from count01_lens.common.validation import check_int
 from count01_lens.common.versions import library_versions
-from count01_lens.heads.analysis import CATEGORIES, HeadAnalysis
-from count01_lens.heads.groups import METRICS, AllGroups
-from count01_lens.heads.metrics import HeadData
+from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.groups import AllGroups
+from count01_lens.heads.head_data import AskedHeads, HeadData
+from count01_lens.heads.metrics import CATEGORIES, metrics_of
+from count01_lens.heads.probe_fits import ManyFits
 
-FORMAT = 1
-# Kind and axes of each array of `HeadData`: f for numbers, b for yes or no.
-_ARRAYS = {
+KIND = "analysis"
+# Kind and axes of arrays: f for numbers, i for whole ones, b for yes or no.
+_DATA = {
     "train_outputs": "f train head d_head",
-    "train_labels": "b train",
+    "train_answers": "i train",
     "test_outputs": "f test head d_head",
-    "test_labels": "b test",
-    "shares": "f test head answer",
-    "bias": "f test answer",
-    "end_shares": "f test head token",
-    "end_bias": "f test token",
 }
+_ASKED = {"heads": "f {0} head {0}_choice", "rest": "f {0} {0}_choice", "answers": "i {0}"}
+_FITS = {"starts": "f head row feature", "objectives": "f head", "gradient_norms": "f head"}
+_FITS |= {"n_iter": "i head", "classes": "b class"}
+
+
+class LostProbe:
+    """Stands for the probe of a loaded analysis, which no file holds: only its name is known."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"only the name of one ({self.name}), in a loaded analysis: analyse the model again"
 
 
 def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
-    """Write numbers as tensors and words as JSON, in one safetensors file."""
-    table = analysis.table
-    words = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    arrays = {f"table.{name}": table[name].to_numpy() for name in table if name not in words}
-    arrays |= {f"pairs.{name}": matrix for name, matrix in analysis.pairs.items()}
-    arrays |= {f"data.{name}": getattr(analysis.data, name) for name in _ARRAYS}
+    """Write numbers as tensors and words as JSON."""
+    data, arrays = analysis.data, dict[str, Any]()
     text: dict[str, Any] = {
-        "format": FORMAT,
-        "columns": list(table.columns),
-        "words": {name: table[name].tolist() for name in words},
         "accuracy": list(analysis.accuracy),
-        "notes": analysis.notes,
-        "end_token": analysis.data.end_token,
-        "additive": analysis.data.ablated is None,
+        "notes": list(analysis.notes),
+        "questions": {name: sorted(asked.subsets) for name, asked in data.asked.items()},
+        "additive": data.group_logits is None,
+        "probe": None if data.probe is None else repr(data.probe),
         "versions": library_versions(),
     }
-    arrays["accuracy"] = np.array(list(analysis.accuracy.values()))
-    arrays["worst_gradient"] = np.array(analysis.worst_gradient)
-    if analysis._groups is not None:
-        groups = analysis._groups
-        arrays |= {f"groups.{name}": groups.table[name].to_numpy() for name in groups.table}
-        arrays["groups_empty"] = np.array([groups.empty[name] for name in METRICS])
-    arrays["text"] = np.frombuffer(json_bytes(text), dtype=np.uint8)
-    save_tensors(path, {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()})
+    for part, table in (("heads", analysis.heads), ("counts", analysis.counts)):
+        if table is not None:
+            columns = [str(name) for name in table]
+            numeric = [name for name in columns if pd.api.types.is_numeric_dtype(table[name])]
+            words = {name: table[name].tolist() for name in columns if name not in numeric}
+            text[part] = {"columns": columns, "words": words}
+            arrays |= _under(part, {name: table[name] for name in numeric})
+    arrays |= _under("pairs", analysis.pairs)
+    arrays |= _under("data", {name: getattr(data, name) for name in _DATA})
+    for name, asked in data.asked.items():
+        arrays |= _under(f"asked.{name}", {part: getattr(asked, part) for part in _ASKED})
+        arrays |= _under(f"subsets.{name}", asked.subsets)
+    if isinstance(analysis.fits, ManyFits):
+        arrays |= _under("fits", {name: getattr(analysis.fits, name) for name in _FITS})
+    arrays["accuracy"] = list(analysis.accuracy.values())
+    arrays["worst_gradient"] = analysis.worst_gradient
+    if analysis.known_groups is not None:
+        groups = analysis.known_groups
+        arrays |= _under("groups", {str(name): groups.table[name] for name in groups.table})
+        arrays |= _under("no_heads", groups.empty)
+    tensors = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+    write_bundle(path, Bundle(KIND, text, tensors))
 
 
 def read_analysis(path: Path) -> HeadAnalysis:
-    """Read a file of `write_analysis`.
-
-    Raises:
-        DamagedFileError: the file is missing, changed or not an analysis.
-    """
-    tensors = load_tensors(path)
+    """Read a file of `write_analysis`; raise if it is missing, changed or not an analysis."""
+    bundle = read_bundle(path, KIND)
     try:
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        text = parse_json(arrays["text"].tobytes())
-        if text["format"] != FORMAT:
-            raise DamagedFileError(
-                f"{path}: written in format {shortened(text['format'])}, not {FORMAT}"
-            )
-        return _analysis_of(text, arrays)
-    except DamagedFileError:
-        raise
+        arrays = {name: tensor.numpy() for name, tensor in bundle.tensors.items()}
+        return _analysis_of(bundle.about, arrays)
     except (LookupError, TypeError, ValueError) as error:
         raise DamagedFileError(f"{path}: not an analysis of heads ({error!r:.500})") from error
 
 
-def _analysis_of(text: dict[str, Any], arrays: dict[str, Array]) -> HeadAnalysis:
+def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnalysis:
     """Put an analysis together; raise where its parts do not fit each other."""
-    words = text["words"]
-    columns = {
-        name: _texts(words[name]) if name in words else arrays[f"table.{name}"]
-        for name in _texts(text["columns"])
-    }
-    sizes = _sizes({name: arrays[f"data.{name}"] for name in _ARRAYS}, _ARRAYS, {"answer": 2})
-    n_heads = sizes["head"]
-    data = HeadData(
-        **{name: arrays[f"data.{name}"] for name in _ARRAYS},
-        end_token=check_int("end_token", text["end_token"], at_least=0),
-        ablated=None if text["additive"] is True else _cannot_run,
-    )
-    table = pd.DataFrame(columns)
-    pairs = {name: arrays[f"pairs.{name}"] for name in METRICS}
-    _sizes(pairs, dict.fromkeys(METRICS, "f head head"), {"head": n_heads})
-    if n_heads == 0 or len(table) != n_heads or data.end_token >= sizes["token"]:
-        raise ValueError(f"expected a row for each of {n_heads} heads and a token that ends")
-    numbers = {name: table[name].to_numpy() for name in (*METRICS, "layer", "head")}
-    _sizes(numbers, dict.fromkeys(METRICS, "f row") | {"layer": "i row", "head": "i row"})
-    if not set(table["category"]) <= set(CATEGORIES):
+    data, sizes = _data_of(text, arrays)
+    names = [metric.name for metric in metrics_of(data)]
+    heads = _table(text["heads"], arrays, "heads")
+    counts = _table(text["counts"], arrays, "counts") if "counts" in text else None
+    pairs = _read("pairs", dict.fromkeys(names, "f head head"), arrays, sizes)
+    if {len(table) for table in (heads, counts) if table is not None} != {data.n_heads}:
+        raise ValueError(f"expected a row for each of {data.n_heads} heads")
+    numbers = {name: heads[name].to_numpy() for name in (*names, "layer", "head")}
+    _sizes(numbers, dict.fromkeys(names, "f head") | {"layer": "i head", "head": "i head"}, sizes)
+    if counts is not None:
+        kinds = dict.fromkeys(("w01", "w02", "head_weight"), "f head")
+        _sizes({name: counts[name].to_numpy() for name in kinds}, kinds, sizes)
+    if not set(heads["category"]) <= set(CATEGORIES):
         raise ValueError(f"expected categories of {CATEGORIES}")
-    _sizes(arrays, {"accuracy": "f split", "worst_gradient": "f"})
+    _sizes(arrays, {"accuracy": "f split", "worst_gradient": "f"}, {})
     accuracy = dict(zip(_texts(text["accuracy"]), arrays["accuracy"].tolist(), strict=True))
-    if not accuracy.keys() <= {"answer", "ties", "others", "eos"}:
-        raise ValueError(f"expected accuracies of answers, got {shortened(text['accuracy'])}")
+    if accuracy.keys() != data.accuracies().keys():
+        raise ValueError(f"expected accuracies of questions, got {shortened(text['accuracy'])}")
+    sizes["feature"] = data.n_heads * data.d_head + 1
+    fits = None
+    if "fits.starts" in arrays:
+        found = _read("fits", _FITS, arrays, sizes | {"class": 2})
+        fits = ManyFits(**found)
     worst = float(arrays["worst_gradient"])
-    analysis = HeadAnalysis(table, pairs, accuracy, _texts(text["notes"]), data, worst)
-    if "groups_empty" in arrays:
-        kinds = {"mask": "i group", "size": "i group", **dict.fromkeys(METRICS, "f group")}
-        groups = {name: arrays[f"groups.{name}"] for name in kinds}
-        if _sizes(groups, kinds)["group"] != 2**n_heads - 1:
-            raise ValueError(f"expected {2**n_heads - 1} groups of {n_heads} heads")
-        _sizes(arrays, {"groups_empty": "f metric"})
-        empty = dict(zip(METRICS, arrays["groups_empty"].tolist(), strict=True))
-        analysis._groups = AllGroups(pd.DataFrame(groups), empty, worst)
-    return analysis
+    return HeadAnalysis(
+        heads=heads,
+        counts=counts,
+        pairs=pairs,
+        accuracy=accuracy,
+        notes=tuple(_texts(text["notes"])),
+        data=data,
+        fits=fits,
+        worst_gradient=worst,
+        known_groups=_groups(names, arrays, data.n_heads, worst),
+    )
+
+
+def _data_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> tuple[HeadData, dict[str, int]]:
+    sizes: dict[str, int] = {}
+    parts = _read("data", _DATA, arrays, sizes)
+    sizes["answer"] = sizes["test"]
+    asked = {}
+    for name in _texts(list(text["questions"])):
+        subsets = dict.fromkeys(_texts(text["questions"][name]), f"b {name}")
+        forms = {part: form.format(name) for part, form in _ASKED.items()}
+        found = _read(f"asked.{name}", forms, arrays, sizes)
+        if not 0 <= found["answers"].min() <= found["answers"].max() < found["rest"].shape[1]:
+            raise ValueError(f"{name}: expected answers among its choices")
+        masks = _read(f"subsets.{name}", subsets, arrays, sizes)
+        asked[name] = AskedHeads(**found, subsets=masks)
+    if sizes["head"] == 0 or not parts["train_answers"].min() >= 0:
+        raise ValueError("expected at least one head, and answers among the choices")
+    probe = None if text["probe"] is None else LostProbe(*_texts([text["probe"]]))
+    run = None if text["additive"] is True else _cannot_run
+    return HeadData(**parts, asked=asked, group_logits=run, probe=probe), sizes
+
+
+def _groups(
+    names: list[str], arrays: dict[str, Array], n_heads: int, worst: float
+) -> AllGroups | None:
+    if "groups.mask" not in arrays:
+        return None
+    kinds = {"mask": "i group", "size": "i group", **dict.fromkeys(names, "f group")}
+    table = _read("groups", kinds, arrays, {"group": 2**n_heads - 1})
+    empty = _read("no_heads", dict.fromkeys(names, "f"), arrays, {})
+    values = {name: float(value) for name, value in empty.items()}
+    return AllGroups(pd.DataFrame(table), values, worst)
+
+
+def _under(part: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{part}.{name}": array for name, array in arrays.items()}
+
+
+def _table(text: Mapping[str, Any], arrays: dict[str, Array], part: str) -> pd.DataFrame:
+    words = text["words"]
+    columns: dict[str, Any] = {}
+    for name in _texts(text["columns"]):
+        columns[name] = _texts(words[name]) if name in words else arrays[f"{part}.{name}"]
+    return pd.DataFrame(columns)
 
 
 def _texts(values: Any) -> list[str]:
@@ -134,19 +179,24 @@ def _texts(values: Any) -> list[str]:
     return values
 
 
-def _sizes(
-    arrays: dict[str, Array], forms: dict[str, str], known: dict[str, int] | None = None
-) -> dict[str, int]:
-    """Check kinds and axes of arrays, such as "f head token"; return the sizes of the axes."""
-    sizes = {**(known or {})}
+def _read(
+    part: str, forms: Mapping[str, str], arrays: dict[str, Array], sizes: dict[str, int]
+) -> dict[str, Array]:
+    """Take the arrays of a part, checked against sizes that are known, and note new ones."""
+    found = {name: arrays[f"{part}.{name}"] for name in forms}
+    _sizes(found, forms, sizes)
+    return found
+
+
+def _sizes(arrays: Mapping[str, Array], forms: Mapping[str, str], sizes: dict[str, int]) -> None:
+    """Check kinds and axes of arrays, such as "f head token"; note the sizes of new axes."""
     for name, form in forms.items():
         kind, *axes = form.split()
         array = arrays[name]
         found = [sizes.setdefault(axis, size) for axis, size in zip(axes, array.shape, strict=True)]
         if array.dtype.kind != kind or found != list(array.shape):
             raise ValueError(f"{name}: expected {form}, got {array.dtype} {array.shape}")
-    return sizes
 
 
-def _cannot_run(mask: Array) -> tuple[Array, Array]:
+def _cannot_run(mask: Array) -> dict[str, Array]:
     raise ValueError("a loaded analysis has no model to run; analyze the model again for groups")

@@ -1,119 +1,127 @@
-"""Three metrics of a group of heads: learned accuracy, ROC AUC, separation accuracy.
+"""Metrics of groups of heads: learned accuracy, ROC AUC, accuracy of a linear probe.
 
-Section 5.1 of the paper. Nothing here knows the task: the metrics take head outputs, shares of
-the logits and labels, and any number of groups at once as rows of booleans, a column per head.
+Section 5.1 of the paper. A metric is a record in `METRICS`: adding one is adding a record. Nothing
+here knows the task. Groups are rows of booleans, a column per head.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
 from count01_lens.common.types import Array
-from count01_lens.heads.probes import DEFAULT_C, ManyFits, fit_many
+from count01_lens.heads.head_data import AskedHeads, HeadData
+from count01_lens.heads.probe_fits import Fits, fit_probes
 
 Masks = Bool[Array, "group head"]
-_TOGETHER = 256
+Starts = Float[Array, "group row feature_and_bias"]
+_TOGETHER = 256  # groups at a time: their logits fit into the memory of any laptop
+
+# What heads are called by the accuracy of their probe: the paper's bound, and ours for "close to a
+# coin flip".
+SUCCESSFUL, FAILED = 0.98, 0.60
+CATEGORIES = ("successful", "mixed", "failed")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class HeadData:
-    """What a model's heads do on a task with two answers and an end.
+def category_of(s_acc: Float[Array, " head"]) -> Array:
+    """Call heads successful, mixed or failed."""
+    return np.select([s_acc >= SUCCESSFUL, s_acc <= FAILED], ["successful", "failed"], "mixed")
+
+
+class Groups:
+    """Groups of heads to be measured, and what several metrics need of them, computed once.
+
+    Their probes start from weights such as those of smaller groups, or are fitted already.
+    """
+
+    def __init__(
+        self, data: HeadData, masks: Masks, *, start: Starts | None = None, fits: Fits | None = None
+    ):
+        self.data, self.masks, self._start, self._fits = data, masks, start, fits
+
+    @cached_property
+    def accuracy(self) -> dict[str, Float[Array, " group"]]:
+        """Accuracy of the model with only the heads of each group, by question.
+
+        Equals the accuracy with all other heads' outputs set to zero. Where attributions do not add
+        up, every group is run, once for all questions.
+        """
+        data = self.data
+        if data.group_logits is None:
+            return {name: self._added_up(asked) for name, asked in data.asked.items()}
+        found: dict[str, list[float]] = {name: [] for name in data.asked}
+        for mask in self.masks:
+            for name, logits in data.group_logits(mask).items():
+                found[name].append(float(data.asked[name].right_by_logits(logits).mean()))
+        return {name: np.array(values) for name, values in found.items()}
+
+    @cached_property
+    def fits(self) -> Fits:
+        """A probe of each group's outputs, fitted to the training prompts."""
+        if self._fits is not None:
+            return self._fits
+        data = self.data
+        return fit_probes(
+            data.train_outputs.reshape(len(data.train_outputs), -1),
+            data.train_labels,
+            np.repeat(self.masks, data.d_head, axis=1),
+            probe=data.probe,
+            start=self._start,
+        )
+
+    @cached_property
+    def probe_accuracy(self) -> Float[Array, " group"]:
+        """Accuracy of these probes on the test prompts."""
+        flat = self.data.test_outputs.reshape(len(self.data.test_outputs), -1)
+        return self.fits.scores(flat, self.data.test_labels)
+
+    def _added_up(self, asked: AskedHeads) -> Float[Array, " group"]:
+        by_head, rest = asked.leads()
+        flat = by_head.reshape(len(by_head), -1)
+        leads = ((part @ flat).reshape(len(part), *rest.shape) + rest for part in self.parts())
+        return np.concatenate([asked.right(each).mean(axis=1) for each in leads])
+
+    def parts(self) -> list[Float[Array, "part head"]]:
+        """The groups in portions, as numbers for matrix products."""
+        starts = range(0, len(self.masks), _TOGETHER)
+        return [self.masks[start : start + _TOGETHER].astype(float) for start in starts]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Something to measure of groups of heads.
 
     Attributes:
-        train_outputs: outputs of every head where the answer is asked for, training split.
-        train_labels: True where the first answer is right.
-        test_outputs: the same on the test split.
-        test_labels: likewise.
-        shares: share of every head in the logits of the two answers, test split.
-        bias: the rest of these two logits.
-        end_shares: share of every head in all logits, where the end is asked for.
-        end_bias: the rest of these logits.
-        end_token: the token that is right there.
-        ablated: where shares are not additive (a final layer norm, later layers): a function that
-            runs the model with only the heads of a group and gives the two answers' logits and
-            all logits at the end; metrics of learned accuracy then use it.
+        of_no_heads: the value of the empty group.
+        question: what it is about; a task without this question does not have the metric.
     """
 
-    train_outputs: Float[Array, "train head d_head"]
-    train_labels: Bool[Array, " train"]
-    test_outputs: Float[Array, "test head d_head"]
-    test_labels: Bool[Array, " test"]
-    shares: Float[Array, "test head answer=2"]
-    bias: Float[Array, "test answer=2"]
-    end_shares: Float[Array, "test head token"]
-    end_bias: Float[Array, "test token"]
-    end_token: int
-    ablated: Callable[[Bool[Array, " head"]], tuple[Array, Array]] | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("train", "test"):
-            labels = getattr(self, f"{name}_labels")
-            if labels.all() or not labels.any():
-                raise ValueError(
-                    f"{name} split: expected both answers among its labels, got only one"
-                )
-
-    @property
-    def n_heads(self) -> int:
-        """Number of heads, all layers together."""
-        return int(self.shares.shape[1])
+    name: str
+    label: str
+    meaning: str
+    measure: Callable[[Groups], Float[Array, " group"]]
+    of_no_heads: Callable[[HeadData], float]
+    question: str = "answer"
 
 
-def learned_accuracy(data: HeadData, masks: Masks) -> Float[Array, " group"]:
-    """l-acc: accuracy of the shares of a group plus the bias, between the two answers.
+def roc_auc(groups: Groups) -> Float[Array, " group"]:
+    """ROC AUC of each choice's attribution as a score for it.
 
-    Equals the accuracy of the model with all other heads' outputs set to zero.
+    Of two choices the larger area, as in the paper; of more their mean, one against the rest.
     """
-    if data.ablated is not None:
-        logits = np.stack([data.ablated(mask)[0] for mask in masks])
-        return np.asarray(((logits[..., 0] > logits[..., 1]) == data.test_labels).mean(axis=1))
-    margins = data.shares[:, :, 0] - data.shares[:, :, 1]
-    bias = data.bias[:, 0] - data.bias[:, 1]
-    return np.concatenate(
-        [((part @ margins.T + bias > 0) == data.test_labels).mean(axis=1) for part in _parts(masks)]
-    )
-
-
-def end_accuracy(data: HeadData, masks: Masks) -> Float[Array, " group"]:
-    """l-acc of the end: how often its token leads all others, by a group's shares and the bias."""
-    others = np.arange(data.end_shares.shape[2]) != data.end_token
-    if data.ablated is not None:
-        logits = np.stack([data.ablated(mask)[1] for mask in masks])
-        leads = logits[..., [data.end_token]] > logits[..., others]
-        return np.asarray(leads.all(axis=-1).mean(axis=1))
-    leads = data.end_shares[..., [data.end_token]] - data.end_shares[..., others]
-    bias = data.end_bias[..., [data.end_token]] - data.end_bias[..., others]
-    by_head = leads.transpose(1, 0, 2).reshape(data.n_heads, -1)
-    accuracies = []
-    for part in _parts(masks):
-        margins = (part @ by_head).reshape(len(part), *bias.shape) + bias
-        accuracies.append((margins > 0).all(axis=-1).mean(axis=1))
-    return np.concatenate(accuracies)
-
-
-def model_accuracies(data: HeadData, ties: Bool[Array, " test"]) -> dict[str, float]:
-    """Accuracy of the whole model: all sentences, ties, others, and the end."""
-    logits = data.shares.sum(axis=1) + data.bias
-    right = (logits[:, 0] > logits[:, 1]) == data.test_labels
-    # By shares, as all heads together are the model; `end_accuracy` might run it once more.
-    end_logits = data.end_shares.sum(axis=1) + data.end_bias
-    others = np.delete(end_logits, data.end_token, axis=1)
-    return {
-        "answer": float(right.mean()),
-        "ties": float(right[ties].mean()) if ties.any() else float("nan"),
-        "others": float(right[~ties].mean()),
-        "eos": float((end_logits[:, data.end_token] > others.max(axis=1)).mean()),
-    }
-
-
-def roc_auc(data: HeadData, masks: Masks) -> Float[Array, " group"]:
-    """ROC AUC: the larger of two, the first answer's share as a score for it, and the second's."""
-    first = [areas(part @ data.shares[:, :, 0].T, data.test_labels) for part in _parts(masks)]
-    second = [areas(part @ data.shares[:, :, 1].T, ~data.test_labels) for part in _parts(masks)]
-    return np.asarray(np.maximum(np.concatenate(first), np.concatenate(second)))
+    asked = groups.data.answer
+    by_choice = []
+    for choice in range(asked.rest.shape[1]):
+        is_right = asked.answers == choice
+        if is_right.any() and not is_right.all():
+            scores = asked.heads[:, :, choice].T
+            found = [areas(part @ scores, is_right) for part in groups.parts()]
+            by_choice.append(np.concatenate(found))
+    together = np.max if asked.rest.shape[1] == 2 else np.mean
+    return np.asarray(together(np.stack(by_choice), axis=0))
 
 
 def areas(
@@ -134,46 +142,61 @@ def areas(
     return np.asarray((ranks - positives * (positives + 1) / 2) / (positives * negatives))
 
 
-def separation_fits(
-    data: HeadData,
-    masks: Masks,
-    *,
-    start: Float[Array, "group feature_and_bias"] | None = None,
-    C: float = DEFAULT_C,
-) -> ManyFits:
-    """Fit the linear SVM of each group to its outputs on the training split."""
-    flat = data.train_outputs.reshape(len(data.train_labels), -1)
-    supports = np.repeat(masks, data.train_outputs.shape[2], axis=1)
-    return fit_many(flat, data.train_labels, supports, start=start, C=C)
+def accuracy_without_heads(data: HeadData, question: str) -> float:
+    """Accuracy of what no head writes: biases and, in some models, the skip connection."""
+    return float(Groups(data, np.zeros((1, data.n_heads), dtype=bool)).accuracy[question][0])
 
 
-def separation_scores(data: HeadData, fits: ManyFits) -> Float[Array, " group"]:
-    """s-acc: accuracy of fitted separators on the test split."""
-    flat = data.test_outputs.reshape(len(data.test_labels), -1)
-    return fits.scores(flat, data.test_labels)
+def accuracy_of_majority(data: HeadData) -> float:
+    """Accuracy of always giving the answer that is most frequent in training."""
+    # Of equally frequent ones the later, as of equal logits.
+    counts = np.bincount(data.train_answers)
+    most = len(counts) - 1 - int(counts[::-1].argmax())
+    return float((data.answer.answers == most).mean())
 
 
-def separation_accuracy(
-    data: HeadData, masks: Masks, *, C: float = DEFAULT_C
-) -> Float[Array, " group"]:
-    """s-acc: fit a linear SVM on the training split, measure it on the test split."""
-    return separation_scores(data, separation_fits(data, masks, C=C))
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            name="l_acc",
+            label="l-acc",
+            meaning="accuracy of the answer with all other heads set to zero",
+            measure=lambda groups: groups.accuracy["answer"],
+            of_no_heads=lambda data: accuracy_without_heads(data, "answer"),
+        ),
+        Metric(
+            name="roc_auc",
+            label="ROC AUC",
+            meaning="how well what the head writes into a logit ranks prompts, whatever the "
+            "threshold",
+            measure=roc_auc,
+            of_no_heads=lambda data: 0.5,
+        ),
+        Metric(
+            name="s_acc",
+            label="s-acc",
+            meaning="accuracy of a linear probe fitted to the head's output on training prompts",
+            measure=lambda groups: groups.probe_accuracy,
+            of_no_heads=accuracy_of_majority,
+        ),
+        Metric(
+            name="eos_l_acc",
+            label="[EOS] l-acc",
+            meaning="how often '[EOS]' follows the answer with all other heads set to zero",
+            measure=lambda groups: groups.accuracy["end"],
+            of_no_heads=lambda data: accuracy_without_heads(data, "end"),
+            question="end",
+        ),
+    )
+}
 
 
-def empty_values(data: HeadData) -> dict[str, float]:
-    """The metrics of no heads at all: the bias alone, the training majority, a coin."""
-    nobody = np.zeros((1, data.n_heads), dtype=bool)
-    majority = data.train_labels.mean() > 0.5
-    return {
-        "l_acc": float(learned_accuracy(data, nobody)[0]),
-        "roc_auc": 0.5,
-        "s_acc": float((data.test_labels == majority).mean()),
-        "eos_l_acc": float(end_accuracy(data, nobody)[0]),
-    }
+def metrics_of(data: HeadData) -> list[Metric]:
+    """The metrics that a task has."""
+    return [metric for metric in METRICS.values() if metric.question in data.asked]
 
 
-def _parts(masks: Masks) -> list[Float[Array, "part head"]]:
-    """Cut groups into portions whose scores fit into the memory of any laptop."""
-    return [
-        masks[start : start + _TOGETHER].astype(float) for start in range(0, len(masks), _TOGETHER)
-    ]
+def measure_all(groups: Groups) -> dict[str, Float[Array, " group"]]:
+    """Every metric of some groups, by name."""
+    return {metric.name: metric.measure(groups) for metric in metrics_of(groups.data)}

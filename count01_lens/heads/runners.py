@@ -1,234 +1,281 @@
-"""Heads of a model on Count01 sentences: outputs, shares of the logits, ablation.
+"""Runners: what the heads of a model do on prompts, whichever way the model is run.
 
-Where `count_form_applies`, everything follows from counts; elsewhere the model is run on sequences.
-Both give the same, to rounding.
+`CountRunner` follows from counts, in closed form; `HookRunner` runs any HookedTransformer on token
+sequences. Which of them may be used is decided here, in `runner_for`, and nowhere else. Both give
+the same, to rounding.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
 
 import torch
-from einops import einsum
-from jaxtyping import Bool, Float, Int
+from einops import einsum, rearrange
+from jaxtyping import Float
 from torch import Tensor
 
-from count01_lens.common.types import Array, HookedTransformer
-from count01_lens.common.validation import check_choice
-from count01_lens.counts.closed_form import QUERIES, CountForm, asked, multiplicities
-from count01_lens.counts.compact import count_form_applies
-from count01_lens.heads.metrics import HeadData
+from count01_lens.common.types import HookedTransformer
+from count01_lens.counts.applies import why_not_counts
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.build import check_model
 from count01_lens.models.hooks import (
-    HeadName,
     Hook,
     ablation_hooks,
-    check_heads,
+    batches,
     has_final_norm,
     hooks_attached,
-    logits_at,
-    outputs_at,
-    shares_at,
+    through_frozen_norm,
+    z_hook,
 )
-from count01_lens.models.model import check_model
-from count01_lens.tasks.dataset import (
-    Split,
-    Splits,
-    as_counts,
-    labels_of,
-    make_splits,
-    sequences_of,
-)
-from count01_lens.tasks.language import At, Token
-
-Mode = Literal["zero", "mean"]
-AT: tuple[At, At] = ("=", "answer")
+from count01_lens.models.parameters import D_VOCAB
+from count01_lens.tasks.count01 import CountPrompts
+from count01_lens.tasks.dataset import CountsLike
+from count01_lens.tasks.places import At, place_at
+from count01_lens.tasks.prompts import Asked, Prompts
 
 
-@torch.no_grad()
+class Intervention(Protocol):
+    """A change of what a model computes, as a value; `attention` has them."""
+
+    def applied(self, model: HookedTransformer) -> AbstractContextManager[HookedTransformer]:
+        """Attach it to a model for the length of a `with` block."""
+
+    def on_counts(self, form: CountForm) -> CountForm | None:
+        """Apply it to tables over counts; None if it cannot be told from counts alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """The logits at the query position, taken apart.
+
+    Attributes:
+        heads: what each head writes into them directly.
+        rest: everything else: biases, the skip connection, MLPs.
+    """
+
+    heads: Float[Tensor, "prompt head token"]
+    rest: Float[Tensor, "prompt token"]
+
+
+@dataclass(frozen=True, eq=False)
+class HookRunner:
+    """Runs a model on sequences, through real hooks: several layers, positions, MLPs, any of it.
+
+    This is the reference that the faster way is held against.
+
+    Attributes:
+        model: any HookedTransformer; hooks that are attached to it take part.
+        why_not_counts: why it is not run on counts, for those who wonder.
+        interventions: what is applied to it while it runs, the first outermost.
+    """
+
+    model: HookedTransformer
+    why_not_counts: str | None = None
+    interventions: tuple[Intervention, ...] = ()
+    additive: ClassVar[bool] = False
+
+    @property
+    def n_heads(self) -> int:
+        """Number of heads, all layers together."""
+        return int(self.model.cfg.n_layers * self.model.cfg.n_heads)
+
+    @torch.no_grad()
+    def outputs(self, prompts: Asked) -> Float[Tensor, "prompt head d_head"]:
+        """`hook_z` of every head of every layer at the query position."""
+        return torch.cat([self._z(at) for _, at in self._visits(prompts, self._z_hooks)])
+
+    @torch.no_grad()
+    def attribute(self, prompts: Asked) -> Attribution:
+        """Direct logit attribution of every head, and the rest of the logits, in float64.
+
+        A final layer norm is not linear; its scale is frozen at what it is on the full model, which
+        makes it so.
+        """
+        model, heads, whole = self.model, [], []
+        W_O = rearrange(model.W_O, "layer head d_head d_model -> (layer head) d_head d_model")
+        names = [*self._z_hooks, *(["ln_final.hook_scale"] if has_final_norm(model) else [])]
+        for logits, at in self._visits(prompts, names):
+            written = einsum(self._z(at), W_O, "prompt head d, head d r -> prompt head r")
+            if has_final_norm(model):
+                written = through_frozen_norm(model, written, at["ln_final.hook_scale"])
+            heads.append((written @ model.W_U).double().cpu())
+            whole.append(logits.double().cpu())
+        attributed = torch.cat(heads)
+        return Attribution(attributed, torch.cat(whole) - attributed.sum(dim=1))
+
+    @torch.no_grad()
+    def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
+        """Logits at the query position, with the outputs of some heads set to zero."""
+        hooks = ablation_hooks(self.model, without) if without else []
+        return torch.cat([logits for logits, _ in self._visits(prompts, [], hooks)])
+
+    def under(self, intervention: Intervention) -> "HookRunner":
+        """The same model under an intervention."""
+        return replace(self, interventions=(*self.interventions, intervention))
+
+    @property
+    def _z_hooks(self) -> list[str]:
+        return [z_hook(layer) for layer in range(self.model.cfg.n_layers)]
+
+    def _z(self, at: dict[str, Tensor]) -> Float[Tensor, "prompt head d_head"]:
+        return torch.cat([at[name] for name in self._z_hooks], dim=1)
+
+    def _visits(
+        self, prompts: Asked, names: list[str], hooks: Sequence[tuple[str, Hook]] = ()
+    ) -> Iterator[tuple[Float[Tensor, "prompt token"], dict[str, Tensor]]]:
+        """Run the model batch by batch; yield logits and activations at the query positions."""
+        with ExitStack() as stack:
+            for intervention in self.interventions:
+                stack.enter_context(intervention.applied(self.model))
+            stack.enter_context(hooks_attached(self.model, hooks))
+            for tokens, asked in batches(self.model, prompts.sequences(), prompts.positions):
+                rows = torch.arange(len(tokens), device=tokens.device)
+                logits, cache = self.model.run_with_cache(tokens, names_filter=names)
+                yield logits[rows, asked], {name: cache[name][rows, asked] for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class CountRunner:
+    """Runs a model in closed form, from its tables over counts.
+
+    Attributes:
+        form: the tables of one model.
+        model: where they come from, if it is at hand: an intervention that cannot be told from
+            counts needs it.
+        interventions: those that the tables have in them already.
+    """
+
+    form: CountForm
+    model: HookedTransformer | None = None
+    interventions: tuple[Intervention, ...] = ()
+    additive: ClassVar[bool] = True
+    why_not_counts: ClassVar[None] = None
+
+    @property
+    def n_heads(self) -> int:
+        """Number of heads."""
+        return self.form.scores.shape[1]
+
+    @torch.no_grad()
+    def outputs(self, prompts: Asked) -> Float[Tensor, "prompt head d_head"]:
+        """`hook_z` of every head at the query position."""
+        return self.form.head_outputs(self._asked(prompts))[0]
+
+    @torch.no_grad()
+    def attribute(self, prompts: Asked) -> Attribution:
+        """Direct logit attribution of every head, and the rest of the logits, in float64."""
+        asked = self._asked(prompts)
+        outputs, weights = self.form.head_outputs(asked)[0], self.form.logit_weights[0]
+        form = "prompt head d, head d token -> prompt head token"
+        heads = einsum(outputs.double(), weights.double(), form)
+        return Attribution(heads, (asked.asked @ self.form.logit_bias[0, asked.rows]).double())
+
+    @torch.no_grad()
+    def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
+        """Logits at the query position, with the outputs of some heads set to zero."""
+        form = self.form.with_outputs_of(list(without), 0.0) if without else self.form
+        return form.logits(self._asked(prompts))[0]
+
+    def under(self, intervention: Intervention) -> "CountRunner | HookRunner":
+        """The same model under an intervention."""
+        form = intervention.on_counts(self.form)
+        interventions = (*self.interventions, intervention)
+        if form is not None:
+            return CountRunner(form, self.model, interventions)
+        if self.model is None:
+            raise ValueError(
+                f"{intervention}: expected a model to run on sequences, got its tables alone"
+            )
+        reason = f"{type(intervention).__name__} cannot be told from counts"
+        return HookRunner(self.model, reason, interventions)
+
+    def _asked(self, prompts: Asked) -> Multiplicities:
+        if not isinstance(prompts, CountPrompts):
+            raise TypeError(f"prompts: expected counts, got {type(prompts).__name__}")
+        return Multiplicities.of(prompts.counts, prompts.place, self.form.scores.dtype)
+
+
+Runner = CountRunner | HookRunner
+
+
+def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:
+    """Choose how a model is run on prompts: on counts where that is exact, else by hooks."""
+    as_counts = all(isinstance(each, CountPrompts) for each in prompts)
+    check_model(model, d_vocab=D_VOCAB if as_counts else None)
+    for each in prompts:
+        if isinstance(each, Prompts):
+            largest = max(int(row.max()) for row in each.tokens)
+            check_ids("tokens", largest, model.cfg.d_vocab)
+            check_ids("answers", int(each.answers.max()), model.cfg.d_vocab_out)
+    reason = why_not_counts(model) if as_counts else "its prompts are written out as tokens"
+    if reason is None:
+        return CountRunner(CountForm.from_models([model]), model)
+    return HookRunner(model, why_not_counts=reason)
+
+
+def check_ids(name: str, largest: int, d_vocab: int) -> None:
+    """Raise if a model has no such tokens."""
+    if largest >= d_vocab:
+        raise ValueError(
+            f"{name}: expected token ids of the model, 0 to {d_vocab - 1}, got {largest}"
+        )
+
+
 def head_outputs(
-    model: HookedTransformer, data: Any, at: At = "="
+    model: HookedTransformer, data: CountsLike | Prompts | CountPrompts, at: At = "="
 ) -> Float[Tensor, "sample head d_head"]:
-    """Return `hook_z` of every head, at '=' or at the answer.
+    """Return `hook_z` of every head at the query position.
 
     Args:
-        model: any HookedTransformer over the eight tokens.
-        data: a split, or counts [sample, 3].
-        at: "=" or "answer".
+        model: any HookedTransformer.
+        data: a split, counts [sample, 3], or prompts.
+        at: where sentences given as counts are asked: "=" or "answer".
 
     Example:
         >>> counts = torch.tensor([[3, 5, 2], [5, 3, 0]])
         >>> cl.head_outputs(cl.example_model(), counts).shape  # sample, head, d_head
         torch.Size([2, 16, 2])
     """
-    counts = _checked(model, data, at)
-    if count_form_applies(model) is None:
-        form = CountForm.from_models([model])
-        return form.head_outputs(multiplicities(counts, at, form.scores.dtype), at)[0]
-    return outputs_at(model, *_asked(data, counts, at))
+    prompts = as_prompts(data, at)
+    return runner_for(model, prompts).outputs(prompts)
 
 
-@torch.no_grad()
 def head_logits(
-    model: HookedTransformer, data: Any, at: At = "="
+    model: HookedTransformer, data: CountsLike | Prompts | CountPrompts, at: At = "="
 ) -> Float[Tensor, "sample head token"]:
-    """Return the share of every head in the logit of every token: the paper's `O_i · w_{i,t}`.
+    """Return the direct logit attribution of every head: the paper's `O_i · w_{i,t}`.
 
-    With a final layer norm the shares are those at its frozen scale, and a warning says so.
+    A final layer norm is not linear; its scale is frozen at what it is on the full model, and a
+    warning says so.
 
     Example:
         >>> counts = torch.tensor([[3, 5, 2]])
-        >>> shares = cl.head_logits(cl.example_model(), counts)  # sample, head, token
-        >>> bool(shares[0, :, cl.Token.FOUR].sum() > shares[0, :, cl.Token.FIVE].sum())
+        >>> parts = cl.head_logits(cl.example_model(), counts)  # sample, head, token
+        >>> bool(parts[0, :, cl.Token.FOUR].sum() > parts[0, :, cl.Token.FIVE].sum())
         True
     """
-    counts = _checked(model, data, at)
-    if count_form_applies(model) is None:
-        form = CountForm.from_models([model])
-        return form.head_logits(multiplicities(counts, at, form.scores.dtype), at)[0]
+    prompts = as_prompts(data, at)
+    runner = runner_for(model, prompts)
     if has_final_norm(model):
         warnings.warn(
-            "the model has a final layer norm: shares of heads are taken at its frozen scale",
+            "the model has a final layer norm: logits are attributed at its frozen scale",
             stacklevel=2,
         )
-    return shares_at(model, *_asked(data, counts, at))
+    return runner.attribute(prompts).heads.to(model.W_U.dtype)
 
 
-@torch.no_grad()
 def model_logits(
-    model: HookedTransformer, data: Any, at: At = "="
+    model: HookedTransformer, data: CountsLike | Prompts | CountPrompts, at: At = "="
 ) -> Float[Tensor, "sample token"]:
-    """Return the logits of the token after '=', or after the answer."""
-    counts = _checked(model, data, at)
-    if count_form_applies(model) is None:
-        form = CountForm.from_models([model])
-        return form.logits(multiplicities(counts, at, form.scores.dtype), at)[0]
-    return logits_at(model, *_asked(data, counts, at))
+    """Return the logits of the next token at the query position."""
+    prompts = as_prompts(data, at)
+    return runner_for(model, prompts).logits(prompts)
 
 
-@contextmanager
-def ablate_heads(
-    model: HookedTransformer,
-    heads: Iterable[HeadName],
-    mode: Mode = "zero",
-    *,
-    data: Any = None,
-) -> Iterator[HookedTransformer]:
-    """Run a model without some heads, inside a `with` block.
-
-    Args:
-        model: any HookedTransformer over the eight tokens.
-        heads: numbers, or (layer, head) pairs.
-        mode: "zero" puts zeros in the place of their outputs, "mean" their mean at '=' over the
-            training split.
-        data: what the mean is taken over, if not the default training split.
-
-    Example:
-        >>> model = cl.example_model()
-        >>> with cl.ablate_heads(model, range(16)):
-        ...     left = model("0112=")[0, -1]  # nothing but the bias of the output layer
-        >>> torch.equal(left, model.b_U)
-        True
-    """
-    with hooks_attached(model, ablate_heads_hooks(model, heads, mode, data=data)):
-        yield model
-
-
-def ablate_heads_hooks(
-    model: HookedTransformer,
-    heads: Iterable[HeadName],
-    mode: Mode = "zero",
-    *,
-    data: Any = None,
-) -> list[tuple[str, Hook]]:
-    """Return the same ablation as a `fwd_hooks` list for `run_with_hooks`."""
-    check_choice("mode", mode, ("zero", "mean"))
-    check_model(model)
-    numbers = check_heads(model, heads)
-    means = None
-    if mode == "mean":
-        means = head_outputs(model, make_splits().train if data is None else data).mean(dim=0)
-    return ablation_hooks(model, numbers, means=means)
-
-
-def _checked(model: HookedTransformer, data: Any, at: str) -> Int[Tensor, "sample 3"]:
-    check_choice("at", at, ("=", "answer"))
-    check_model(model)
-    return as_counts(data)
-
-
-def _asked(
-    data: Any, counts: Int[Tensor, "sample 3"], at: At
-) -> tuple[list[Int[Tensor, " _"]], list[int]]:
-    """Write sentences out, and say where each is asked."""
-    sequences = data.sequences() if isinstance(data, Split) else sequences_of(counts)
-    before_end = 2 if at == "answer" else 3
-    assert sequences[0][-1] == Token.EOS
-    return sequences, [len(sequence) - before_end for sequence in sequences]
-
-
-def head_data(model: HookedTransformer, splits: Splits) -> HeadData:
-    """Collect what the metrics need: outputs, shares, biases and labels on a data set."""
-    counts = _checked(model, splits.test, "=")
-    if count_form_applies(model) is None:
-        return head_data_of_form(CountForm.from_models([model]), splits)
-    answers = [Token.FOUR, Token.FIVE]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the model has a final layer norm")
-        shares, end_shares = (head_logits(model, splits.test, at).double() for at in AT)
-    logits, end_logits = (model_logits(model, splits.test, at).double() for at in AT)
-
-    # Groups may be asked for much later, when a patch is gone or weights were changed.
-    few = Split("a few", splits.test.counts[:8], splits.test.seed)
-    then = model_logits(model, few)
-
-    def ablated(mask: Bool[Array, " head"]) -> tuple[Array, Array]:
-        if not torch.allclose(model_logits(model, few), then, rtol=1e-4, atol=1e-4):
-            raise ValueError(
-                "model: expected it as it was when it was analysed, got other logits: its weights "
-                "or its hooks have changed since; analyse it again, or stay in the `with` block"
-            )
-        others = [head for head in range(len(mask)) if not mask[head]]
-        hooks = ablation_hooks(model, others) if others else []
-        with hooks_attached(model, hooks):
-            after_equals, after_answer = (model_logits(model, splits.test, at) for at in AT)
-        return after_equals[:, answers].double().numpy(), after_answer.double().numpy()
-
-    return HeadData(
-        train_outputs=head_outputs(model, splits.train).double().numpy(),
-        train_labels=splits.train.labels.numpy(),
-        test_outputs=head_outputs(model, splits.test).double().numpy(),
-        test_labels=labels_of(counts).numpy(),
-        shares=shares[..., answers].numpy(),
-        bias=(logits - shares.sum(dim=1))[:, answers].numpy(),
-        end_shares=end_shares.numpy(),
-        end_bias=(end_logits - end_shares.sum(dim=1)).numpy(),
-        end_token=int(Token.EOS),
-        ablated=ablated,
-    )
-
-
-@torch.no_grad()
-def head_data_of_form(form: CountForm, splits: Splits) -> HeadData:
-    """Collect the same from the tables of one model, its attention patched or not."""
-    answers = [Token.FOUR, Token.FIVE]
-    dtype = form.scores.dtype
-    test = {at: multiplicities(splits.test.counts, at, dtype) for at in AT}
-    train = multiplicities(splits.train.counts, "=", dtype)
-    outputs = {at: form.head_outputs(test[at], at)[0].double() for at in AT}
-    weights = form.logit_weights[0].double()
-    shares = {
-        at: einsum(outputs[at], weights, "sample head d, head d t -> sample head t") for at in AT
-    }
-    bias = {at: (asked(test[at]) @ form.logit_bias[0, QUERIES[at]]).double() for at in AT}
-    return HeadData(
-        train_outputs=form.head_outputs(train, "=")[0].double().numpy(),
-        train_labels=splits.train.labels.numpy(),
-        test_outputs=outputs["="].numpy(),
-        test_labels=splits.test.labels.numpy(),
-        shares=shares["="][..., answers].numpy(),
-        bias=bias["="][:, answers].numpy(),
-        end_shares=shares["answer"].numpy(),
-        end_bias=bias["answer"].numpy(),
-        end_token=int(Token.EOS),
-    )
+def as_prompts(data: CountsLike | Prompts | CountPrompts, at: At = "=") -> Asked:
+    """Return prompts as they are; a split or counts are asked at a place."""
+    place = place_at(at)
+    return data if isinstance(data, Prompts | CountPrompts) else CountPrompts.of(data, place)

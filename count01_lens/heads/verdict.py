@@ -21,14 +21,7 @@ INTERACTION, AGAINST = 0.01, -0.02
 
 @dataclass(frozen=True)
 class TaskVerdict:
-    """The verdict on one task.
-
-    Attributes:
-        task: "answer" or "end".
-        word: "cooperate", "redundant" or "neither".
-        mean_interaction: over all pairs.
-        competing: heads whose Shapley value is clearly negative.
-    """
+    """On the "answer" or the "end": the word, the mean over pairs, and heads that compete."""
 
     task: str
     word: str
@@ -62,15 +55,11 @@ class Verdict:
 
 def judge(interactions: Mapping[str, Float[Array, "head head"]]) -> Verdict:
     """Judge each task by its interaction matrix, Shapley values on the diagonal."""
-    return Verdict(tuple(_judge_task(task, matrix) for task, matrix in interactions.items()))
-
-
-def _judge_task(task: str, matrix: Float[Array, "head head"]) -> TaskVerdict:
-    mean = float(matrix[np.triu_indices(len(matrix), 1)].mean())
-    word = "neither"
-    if mean >= INTERACTION:
-        word = "cooperate"
-    elif mean <= -INTERACTION:
-        word = "redundant"
-    competing = np.flatnonzero(np.diag(matrix) <= AGAINST)
-    return TaskVerdict(task, word, mean, tuple(int(head) for head in competing))
+    verdicts = []
+    for task, matrix in interactions.items():
+        mean = float(matrix[np.triu_indices(len(matrix), 1)].mean())
+        competing = np.flatnonzero(np.diag(matrix) <= AGAINST).tolist()
+        clear = "cooperate" if mean > 0 else "redundant"
+        word = clear if abs(mean) >= INTERACTION else "neither"
+        verdicts.append(TaskVerdict(task, word, mean, tuple(competing)))
+    return Verdict(tuple(verdicts))

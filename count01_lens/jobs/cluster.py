@@ -14,8 +14,6 @@ from count01_lens.common.validation import check_number
 if TYPE_CHECKING:
     from distributed import Client
 
-_SCHEMES = ("tcp://", "tls://")
-
 
 class ClusterError(RuntimeError):
     """There is no cluster to work on."""
@@ -27,23 +25,19 @@ class DaskExecutor(Executor):
     def __init__(self, client: "Client"):
         self._client = client
         # Equal calls are different tries, never one answered twice.
-        self._executor = client.get_executor(pure=False)
+        self._executor: Executor = client.get_executor(pure=False)
         self._slots = 0
 
     def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
         """Hand a call to the scheduler."""
-        future: Future[Any] = self._executor.submit(function, *arguments, **named)
-        return future
+        return self._executor.submit(function, *arguments, **named)
 
     @property
     def slots(self) -> int:
-        """How many calls can run at a time: threads of the workers that are there now.
-
-        A scheduler that dies while it is asked must not hold up the one who asks: the last answer
-        stands until it is clear that there will be no other.
-        """
+        """How many calls can run at a time: threads of the workers that are there now."""
         if self._client.status != "running":
             return 0
+        # One that dies while it is asked must not hold us up: till then the last answer stands.
         with suppress(OSError, RuntimeError):
             self._slots = sum(self._client.nthreads(callback_timeout=2).values())
         return self._slots
@@ -65,7 +59,7 @@ def dask_executor(address: str, *, timeout: float = 10.0) -> Iterator[DaskExecut
         ClusterError: Dask is not installed, or nobody answers there.
     """
     check_number("timeout", timeout, above=0)
-    if not isinstance(address, str) or not address.startswith(_SCHEMES):
+    if not isinstance(address, str) or not address.startswith(("tcp://", "tls://")):
         raise ValueError(f"dask: expected an address such as tcp://host:8786, got {address!r}")
     try:
         from distributed import Client

@@ -1,6 +1,6 @@
 """Results of jobs: a file each, named by what was computed, never by when or where.
 
-    <key>.safetensors   arrays as tensors; `text` is JSON with everything else: the value, and
+    <key>.safetensors   a bundle: arrays as tensors, and JSON with everything else: the value, and
                         what was computed, in how many seconds, with which versions
 
 Only the process that holds the lock writes; anybody may read at any time, because a file is there
@@ -17,48 +17,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
-from count01_lens.common.storage import (
-    DamagedFileError,
-    check_json,
-    load_tensors,
-    locked,
-    parse_json,
-    remove_temporary_files,
-    save_tensors,
-)
+from count01_lens.common import storage
+from count01_lens.common.bundle import Bundle, bundle_bytes, read_bundle
 
-Arrays = dict[str, npt.NDArray[Any]]
+if TYPE_CHECKING:
+    from count01_lens.jobs.job import Job
+
+KIND = "job result"
 # What columns of tables can be; nothing else of a file is looked up by its name.
 _NUMBERS = re.compile("bool|u?int(8|16|32|64)|float(16|32|64)")
-if TYPE_CHECKING:
-    Column = pd.Series[Any]
-else:  # only pandas 3 knows what a Series[...] is
-    Column = pd.Series
-
 _WORDS = ("object", "str", "string")
 
 
 class ResultError(ValueError):
     """A result is missing, or is not that of the job whose name it bears."""
-
-
-class Described(Protocol):
-    """What has a result: `identity` says all that it depends on, `key` is its SHA-256 sum."""
-
-    @property
-    def key(self) -> str:
-        """The name of the result."""
-
-    @property
-    def identity(self) -> str:
-        """All that the result depends on, as canonical JSON."""
 
 
 @dataclass(frozen=True)
@@ -84,29 +63,29 @@ class ResultStore:
         if self.directory.exists() and not self.directory.is_dir():
             raise ResultError(f"{self.directory}: expected a directory, got a file")
         self.directory.mkdir(parents=True, exist_ok=True)
-        with locked(self.directory):
-            remove_temporary_files(self.directory)
+        with storage.locked(self.directory):
+            storage.remove_temporary_files(self.directory)
             yield
 
-    def path(self, job: Described) -> Path:
+    def path(self, job: "Job") -> Path:
         """The file of a job's result."""
         return self.directory / f"{job.key}.safetensors"
 
-    def load(self, job: Described) -> Any:
+    def load(self, job: "Job") -> Any:
         """Return what a job returned; arrays as NumPy's, tables as pandas', tuples as lists."""
         result = self.find(job)
         if result is None:
             raise ResultError(f"{self.path(job)}: expected a result, got none; run the job first")
         return result.value
 
-    def find(self, job: Described) -> Result | None:
+    def find(self, job: "Job") -> Result | None:
         """Return the result of a job, or None if there is none or a damaged one."""
         path = self.path(job)
         if not path.exists():
             return None
         try:
-            result = decode({name: array.numpy() for name, array in load_tensors(path).items()})
-        except (DamagedFileError, LookupError, TypeError, ValueError) as error:
+            result = decode(read_bundle(path, KIND))
+        except (storage.DamagedFileError, LookupError, TypeError, ValueError) as error:
             warnings.warn(f"a damaged result is not used: {path}: {error}", stacklevel=2)
             return None
         if canonical(result.identity) != job.identity:
@@ -116,17 +95,17 @@ class ResultStore:
             )
         return result
 
-    def save(self, job: Described, arrays: Arrays) -> None:
+    def save(self, job: "Job", encoded: bytes) -> None:
         """Write what `encode` made of a job's result."""
-        save_tensors(self.path(job), {name: torch.from_numpy(a) for name, a in arrays.items()})
+        storage.write_atomically(self.path(job), encoded)
 
 
-def encode(value: Any, **about: Any) -> Arrays:
-    """Turn a result, and the other fields of `Result`, into arrays; raise if a value has no form.
+def encode(value: Any, **about: Any) -> bytes:
+    """Turn a result, and the other fields of `Result`, into a file; raise if a value has no form.
 
     JSON values, NaN and infinities, arrays of numbers, and tables of numbers and words have one.
     """
-    arrays: Arrays = {}
+    tensors: dict[str, torch.Tensor] = {}
 
     def other(value: Any, where: str) -> Any:
         if isinstance(value, float):
@@ -135,26 +114,31 @@ def encode(value: Any, **about: Any) -> Arrays:
             value = value.detach().cpu().numpy()
         if isinstance(value, np.ndarray) and _has_numbers(value):
             # A copy in the machine's byte order; also of what NumPy made read-only.
-            arrays[where] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+            array = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+            tensors[where] = torch.from_numpy(array)
             return {"$array": where}
         if isinstance(value, pd.DataFrame):
             _check_table(value, where)
-            return {
-                "$table": [
-                    [name, _dtype(column), plain(_values(column), f"{where}[{name!r}]", other)]
-                    for name, column in value.items()
-                ]
-            }
+            columns = [(name, *_column(value[name])) for name in value]
+            rows = [[n, dtype, plain(data, f"{where}[{n!r}]", other)] for n, dtype, data in columns]
+            return {"$table": rows}
         return _refuse(value, where)
 
-    text = {**about, "value": plain(value, "result", other)}
-    written = json.dumps(text, indent=1)
-    check_json(text, written)
-    arrays["text"] = np.frombuffer(written.encode(), np.uint8).copy()
-    return arrays
+    written = _in_order(plain(value, "result", other))
+    return bundle_bytes(Bundle(KIND, {**about, "value": written}, tensors))
 
 
-def decode(arrays: Mapping[str, npt.NDArray[Any]]) -> Result:
+def _in_order(value: Any) -> Any:
+    """Write objects as pairs where their names are not sorted, as those of a bundle are."""
+    if isinstance(value, list):
+        return [_in_order(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    pairs = [[name, _in_order(item)] for name, item in value.items()]
+    return dict(pairs) if list(value) == sorted(value) else {"$pairs": pairs}
+
+
+def decode(bundle: Bundle) -> Result:
     """Undo `encode`."""
 
     def decoded(value: Any) -> Any:
@@ -162,24 +146,23 @@ def decode(arrays: Mapping[str, npt.NDArray[Any]]) -> Result:
             case {"$float": text}:
                 return float(text)
             case {"$array": name}:
-                if not _has_numbers(arrays[name]):
-                    raise TypeError(f"expected an array of numbers, got {arrays[name].dtype}")
-                return arrays[name]
+                array = bundle.tensors[name].numpy()
+                if not _has_numbers(array):
+                    raise TypeError(f"expected an array of numbers, got {array.dtype}")
+                return array
+            case {"$pairs": pairs}:
+                if not all(isinstance(name, str) for name, _ in pairs):
+                    raise TypeError(f"expected pairs of a name and a value, got {pairs!r:.80}")
+                return {name: decoded(item) for name, item in pairs}
             case {"$table": columns}:
-                return pd.DataFrame(
-                    {
-                        name: pd.Series(_checked_column(name, decoded(data), dtype), dtype=dtype)
-                        for name, dtype, data in columns
-                    }
-                )
+                return pd.DataFrame({n: _series(n, dtype, decoded(d)) for n, dtype, d in columns})
             case dict():
                 return {name: decoded(item) for name, item in value.items()}
             case list():
                 return [decoded(item) for item in value]
         return value
 
-    text = parse_json(arrays["text"].tobytes())
-    result = Result(**{**text, "value": decoded(text["value"])})
+    result = Result(**{**bundle.about, "value": decoded(bundle.about["value"])})
     kinds = {"name": str, "identity": dict, "seconds": int | float, "versions": dict}
     for field, kind in kinds.items():
         if not isinstance(getattr(result, field), kind):
@@ -191,8 +174,8 @@ def _has_numbers(array: npt.NDArray[Any]) -> bool:
     return array.dtype.kind in "biuf" and array.itemsize <= 8
 
 
-def _checked_column(name: Any, values: Any, dtype: Any) -> Any:
-    """Raise unless these are numbers as an array, or words as a list, as `encode` writes them."""
+def _series(name: Any, dtype: Any, values: Any) -> Any:
+    """Make a column of numbers as an array, or words as a list, as `encode` writes them."""
     if dtype in _WORDS:
         good = isinstance(values, list) and all(isinstance(v, str | None) for v in values)
     else:
@@ -200,7 +183,7 @@ def _checked_column(name: Any, values: Any, dtype: Any) -> Any:
         good = good and _NUMBERS.fullmatch(dtype) is not None
     if not good or not isinstance(name, str):
         raise TypeError(f"expected a column of numbers or words, got {name!r:.80} of {dtype!r:.80}")
-    return values
+    return pd.Series(values, dtype=dtype)
 
 
 def canonical(value: Any) -> str:
@@ -220,9 +203,8 @@ def plain(value: Any, where: str, other: Callable[[Any, str], Any] = _refuse) ->
     """Copy a value as plain JSON ones; what JSON does not have is left to `other`."""
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
+    is_finite = isinstance(value, float) and math.isfinite(value)
+    if is_finite or value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, list | tuple):
         return [plain(item, f"{where}[{index}]", other) for index, item in enumerate(value)]
@@ -241,17 +223,12 @@ def _check_table(table: pd.DataFrame, where: str) -> None:
         raise TypeError(f"{where}: expected columns with different names, got {table.columns}")
 
 
-def _dtype(column: Column) -> str:
-    """The name of a column's dtype; arrays are written in the machine's byte order."""
-    native = isinstance(column.dtype, np.dtype) and column.dtype.newbyteorder("=")
-    return str(native or column.dtype)
-
-
-def _values(column: Column) -> Any:
-    """Numbers as an array, words as a list with None where one is missing."""
-    if isinstance(column.dtype, np.dtype) and column.dtype != object:
-        return column.to_numpy()
-    missing = column.isna()
-    if str(column.dtype) in _WORDS and all(isinstance(word, str) for word in column[~missing]):
-        return [None if absent else word for word, absent in zip(column, missing, strict=True)]
-    return column.array  # which has no form: the message names the column
+def _column(column: Any) -> tuple[str, Any]:
+    """Name the dtype; give numbers as an array, words as a list, None where one is missing."""
+    dtype, missing = column.dtype, column.isna()
+    if isinstance(dtype, np.dtype) and dtype.kind != "O":
+        return str(dtype.newbyteorder("=")), column.to_numpy()  # as arrays are written
+    if str(dtype) in _WORDS and all(isinstance(word, str) for word in column[~missing]):
+        words = zip(column, missing, strict=True)
+        return str(dtype), [None if absent else word for word, absent in words]
+    return str(dtype), column.array  # which has no form: the message names the column

@@ -7,157 +7,34 @@ Processes run one job at a time (see `supervision`), so one that crashes or hang
 down. They hand their results to this one, which alone writes: cluster workers need no
 shared disk. It writes each result as soon as it arrives, so being killed costs only what was still
 running. What failed is not kept: the next run tries it again.
+
+Why not joblib, Pebble or a local Dask cluster? The same harm was done to all of them. Pebble came
+closest, but it cannot start processes inside the workers of a Dask cluster, nor from a script
+without a main guard, and leaves forked helpers behind; joblib hangs if a worker is killed while it
+sends a result, and leaves workers behind; Dask has no time limits and blames innocent jobs. The
+trial is `experiments/tools/try_job_runners.py`, what it showed is in docs/many_jobs.md.
 """
 
-import importlib
-import json
 import os
-import sys
 import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    wait,
-)
+from collections.abc import Callable, Iterable
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
-from count01_lens.common.progress import in_notebook
-from count01_lens.common.storage import sha256
 from count01_lens.common.threads import one_thread
 from count01_lens.common.validation import check_int, check_number
 from count01_lens.common.versions import library_versions
-from count01_lens.jobs.results import Arrays, ResultStore, canonical, encode, plain
-from count01_lens.jobs.supervision import ProcessDiedError, Processes, TimeLimitError, supervised
+from count01_lens.jobs.job import ATTEMPTS, Job, Report, perform, perform_apart
+from count01_lens.jobs.outcome import Failure, Outcome, Status, view_of
+from count01_lens.jobs.results import ResultStore
+from count01_lens.jobs.supervision import Processes
 
-FORMAT = 1
-ATTEMPTS = 2  # for a job whose process died: the second is alone, with all the memory
 _IN_FLIGHT = 1000  # as many jobs as a given executor has to choose from
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """A function of a module, to be called with a configuration.
-
-    Args:
-        name: what people call it; no part of the key.
-        function: found by its name in other processes, where what it prints goes to stderr, bars
-            of progress too; returns what `results.encode` can write.
-        configuration: its arguments, as plain values, random seeds among them.
-        code_version: change it when the function comes to compute something else.
-        cost: roughly how long it takes, in any unit; long jobs are started first, and the time left
-            is worked out from it. No part of the key.
-    """
-
-    name: str
-    function: Callable[..., Any]
-    configuration: Mapping[str, Any]
-    code_version: str
-    cost: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("name", "code_version"):
-            if not isinstance(getattr(self, name), str):
-                raise TypeError(f"{name}: expected text, got {getattr(self, name)!r}")
-        if not isinstance(self.configuration, Mapping):
-            raise TypeError(f"configuration: expected a dict, got {self.configuration!r}")
-        check_number("cost", self.cost, above=0)
-        object.__setattr__(self, "configuration", plain(self.configuration, "configuration"))
-        _ = self.key  # from now on nothing changes it
-
-    @cached_property
-    def identity(self) -> str:
-        """All that the result depends on, as canonical JSON."""
-        return canonical(
-            {
-                "format": FORMAT,
-                "function": _name_of(self.function),
-                "configuration": self.configuration,
-                "code_version": self.code_version,
-            }
-        )
-
-    @cached_property
-    def key(self) -> str:
-        """The SHA-256 sum of the identity."""
-        return sha256(self.identity.encode())
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A job without a result, and why: a traceback, or how its process ended."""
-
-    job: Job
-    reason: str
-
-
-@dataclass
-class Outcome:
-    """What became of the jobs; results are in the store.
-
-    Attributes:
-        found: had a result before.
-        new: have one now.
-        failed: raised, took too long, or died again and again.
-        left: were not run, or not to their end, because the executor broke: a cluster that lost
-            its scheduler. Nothing is known against them.
-        broken: how it broke.
-    """
-
-    found: list[Job] = field(default_factory=list)
-    new: list[Job] = field(default_factory=list)
-    failed: list[Failure] = field(default_factory=list)
-    left: list[Job] = field(default_factory=list)
-    broken: str = ""
-
-    def check(self) -> None:
-        """Raise if a job has no result."""
-        if self.failed or self.left:
-            raise JobsFailedError(str(self))
-
-    def __str__(self) -> str:
-        lines = [f"{len(self.found) + len(self.new)} jobs done, {len(self.new)} of them now"]
-        by_reason: dict[str, list[Job]] = {}
-        for failure in self.failed:
-            by_reason.setdefault(failure.reason, []).append(failure.job)
-        for reason, (job, *others) in by_reason.items():
-            more = f" (and {len(others)} more in the same way)" if others else ""
-            lines += [f"failed: {job.name} {canonical(job.configuration)}{more}", reason]
-        if self.left:
-            lines.append(
-                f"{len(self.left)} jobs not run, because the executor broke: {self.broken}\n"
-                "The same command goes on where it was."
-            )
-        return "\n".join(lines)
-
-
-class JobsFailedError(RuntimeError):
-    """Some jobs have no result."""
-
-
-@dataclass(frozen=True)
-class Status:
-    """How far the jobs are."""
-
-    total: int
-    done: int
-    failed: int
-    running: int
-    seconds_left: float | None
-
-    def __str__(self) -> str:
-        left = "" if self.seconds_left is None else f", about {_in_words(self.seconds_left)} left"
-        running = f"{self.running} running, " if self.running else ""
-        return f"{self.done}/{self.total} jobs done, {running}{self.failed} failed{left}"
 
 
 def run_jobs(
@@ -202,33 +79,37 @@ def run_jobs(
     with ExitStack() as stack:
         stack.enter_context(store.opened())
         found, waiting = _look_up(unique, store)
-        processes = stack.enter_context(Processes(workers)) if workers else None
-        place = processes if executor is None else executor
-        view = _view(progress, len(unique), len(found), stack)
+        at_once = _IN_FLIGHT
+        if executor is None:
+            executor = stack.enter_context(Processes(workers) if workers else _Here())
+            at_once = _slots(executor)
+        view = view_of(progress, len(unique), len(found), stack)
         ahead = sum(job.cost for job in waiting)
-        run = _Run(store, place, time_limit, view, Outcome(found), len(unique), ahead)
-        run.slots = lambda: workers or (1 if executor is None else _slots(executor))
+        run = _Run(store, executor, time_limit, view, Outcome(found), len(unique), ahead)
         try:
-            died = run.attempt(waiting, 0, 1 if workers == 0 else workers or _IN_FLIGHT)
+            died = run.attempt(waiting, 0, at_once)
             for attempt in range(1, ATTEMPTS):
                 died = run.attempt(died, attempt, 1) if died else []
         except KeyboardInterrupt:
             for future in run.running:
                 future.cancel()
-            if processes is not None:
-                processes.stop()
             run.keep_finished()
             raise
         return run.outcome
 
 
-@dataclass(frozen=True)
-class _Report:
-    """What comes back from a job."""
+class _Here(Executor):
+    """Does a job at once, in this process."""
 
-    state: Literal["done", "failed", "died", "lost"]
-    reason: str = ""
-    arrays: Arrays = field(default_factory=dict)
+    slots = 1
+
+    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Do not call `perform_apart`, but what it would call elsewhere."""
+        future: Future[Report] = Future()
+        name, identity, versions, *_ = arguments
+        with one_thread():
+            future.set_result(perform(name, identity, versions))
+        return future
 
 
 @dataclass
@@ -236,16 +117,15 @@ class _Run:
     """Hands out jobs and collects reports."""
 
     store: ResultStore
-    executor: Executor | None
+    executor: Executor
     time_limit: float | None
     view: Callable[[Status], None]
     outcome: Outcome
     total: int
     ahead: float
     behind: float = 0.0
-    running: dict[Future[_Report], Job] = field(default_factory=dict)
+    running: dict[Future[Report], Job] = field(default_factory=dict)
     start: float = field(default_factory=lambda: time.monotonic())
-    slots: Callable[[], int] = lambda: 1
 
     def attempt(self, jobs: list[Job], attempt: int, at_once: int) -> list[Job]:
         """Run jobs; return those whose process died, to be tried again.
@@ -259,7 +139,7 @@ class _Run:
                 job = waiting.popleft()
                 self.running[self._submit(job, attempt)] = job
             self._show()
-            for future in wait(self.running, return_when=FIRST_COMPLETED).done:
+            for future in wait(self.running, return_when="FIRST_COMPLETED").done:
                 job, report = self.running[future], _report_of(future)
                 if report.state == "died" and attempt + 1 < ATTEMPTS:
                     died.append(job)
@@ -275,10 +155,10 @@ class _Run:
             died.clear()
         return died
 
-    def _settle(self, job: Job, report: _Report) -> None:
+    def _settle(self, job: Job, report: Report) -> None:
         """Put down what became of a job for good."""
         if report.state == "done":
-            self.store.save(job, report.arrays)
+            self.store.save(job, report.encoded)
             self.outcome.new.append(job)
         elif report.state == "lost":
             self.outcome.broken = self.outcome.broken or report.reason
@@ -291,94 +171,39 @@ class _Run:
         """Save what finished and was not looked at."""
         for future, job in self.running.items():
             if future.done() and (report := _report_of(future)).state == "done":
-                self.store.save(job, report.arrays)
+                self.store.save(job, report.encoded)
 
-    def _submit(self, job: Job, attempt: int) -> Future[_Report]:
-        future: Future[_Report] = Future()
-        if self.executor is None:
-            with one_thread():
-                future.set_result(_perform(job.name, job.identity, library_versions()))
-            return future
+    def _submit(self, job: Job, attempt: int) -> Future[Report]:
         try:  # the attempt makes it another call: Dask may answer equal ones only once
             return self.executor.submit(
-                _supervise, job.name, job.identity, library_versions(), self.time_limit, attempt
+                perform_apart, job.name, job.identity, library_versions(), self.time_limit, attempt
             )
         except RuntimeError as error:  # it is broken or was shut down
+            future: Future[Report] = Future()
             future.set_exception(BrokenExecutor(str(error)))
             return future
 
     def _show(self) -> None:
-        running = min(len(self.running), self.slots()) if self.running else 0
+        running = min(len(self.running), _slots(self.executor)) if self.running else 0
         elapsed = time.monotonic() - self.start
         left = elapsed * max(0.0, self.ahead) / self.behind if self.behind else None
         done = len(self.outcome.found) + len(self.outcome.new)
         self.view(Status(self.total, done, len(self.outcome.failed), running, left))
 
 
-def _perform(name: str, identity: str, versions: dict[str, str]) -> _Report:
-    """Run a job in this process, if its libraries are those of the process that handed it out."""
-    if library_versions() != versions:
-        return _Report(
-            "failed",
-            f"expected a worker with {versions}, got one with {library_versions()}: results of "
-            "different versions are not mixed; install the same there",
-        )
-    try:
-        described = json.loads(identity)
-        module, _, function = described["function"].partition(":")
-        function = getattr(importlib.import_module(module), function)
-        start = time.perf_counter()
-        value = function(**json.loads(identity)["configuration"])
-        seconds = time.perf_counter() - start
-        about = dict(name=name, identity=described, seconds=seconds, versions=versions)
-        return _Report("done", arrays=encode(value, **about))
-    except (Exception, SystemExit):
-        return _Report("failed", traceback.format_exc())
-
-
-def _supervise(
-    name: str, identity: str, versions: dict[str, str], time_limit: float | None, attempt: int
-) -> _Report:
-    """Run a job in the process of this thread."""
-    try:
-        return supervised(_perform, name, identity, versions, time_limit=time_limit)
-    except TimeLimitError as error:
-        return _Report("failed", str(error))
-    except ProcessDiedError as error:
-        return _Report("died", f"{error}\n(attempt {attempt + 1} of {ATTEMPTS})")
-
-
-def _report_of(future: Future[_Report]) -> _Report:
+def _report_of(future: Future[Report]) -> Report:
     try:
         return future.result()
     except (BrokenExecutor, CancelledError) as error:  # nobody here cancels and then asks
-        return _Report("lost", f"{type(error).__name__} {error}".rstrip())
+        return Report("lost", f"{type(error).__name__} {error}".rstrip())
     except Exception as error:  # such as Dask's, that all workers died that ever tried it
-        return _Report(
-            "died", "the executor lost it\n" + "".join(traceback.format_exception(error))
-        )
+        return Report("died", "the executor lost it\n" + "".join(traceback.format_exception(error)))
 
 
 def _slots(executor: Executor) -> int:
     """How many jobs an executor can run at a time; many, if it does not tell."""
     slots = getattr(executor, "slots", getattr(executor, "_max_workers", _IN_FLIGHT))
     return int(slots)
-
-
-def _name_of(function: Any) -> str:
-    """Return module:name, by which any process finds the function."""
-    name, module = getattr(function, "__qualname__", "?"), getattr(function, "__module__", "?")
-    here = sys.modules.get(module)
-    if module == "__main__":  # of `python -m package.module`, which others can import by that name
-        spec = getattr(here, "__spec__", None)
-        module = "__main__" if spec is None else spec.name
-    is_found = name.isidentifier() and getattr(here, name, None) is function
-    if not is_found or module.rpartition(".")[2] == "__main__":
-        raise TypeError(
-            f"function: expected one defined at the top of a module that can be imported, got "
-            f"{function!r}; other processes could not find it"
-        )
-    return f"{module}:{name}"
 
 
 def _unique(jobs: Iterable[Job]) -> list[Job]:
@@ -406,45 +231,3 @@ def _look_up(jobs: list[Job], store: ResultStore) -> tuple[list[Job], list[Job]]
             stacklevel=3,
         )
     return found, waiting
-
-
-def _in_words(seconds: float) -> str:
-    """A rough time: '40 s', '12 min', '3 h 10 min'."""
-    minutes = round(seconds / 60)
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _view(
-    progress: bool | Callable[[Status], None] | None, total: int, found: int, stack: ExitStack
-) -> Callable[[Status], None]:
-    """Return what shows a status: a function of the user's, a bar, lines, or nothing."""
-    if callable(progress):
-        return progress
-    interactive = sys.stderr.isatty() or in_notebook()
-    if interactive and progress is not False:
-        from tqdm.auto import tqdm
-
-        # The time left is our own: tqdm thinks that all jobs take the same time.
-        style = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}]"
-        bar = stack.enter_context(
-            tqdm(total=total, initial=found, bar_format=style, dynamic_ncols=True)
-        )
-
-        def update(status: Status) -> None:
-            bar.set_description_str(str(status), refresh=False)
-            bar.update(status.done + status.failed - bar.n)
-            bar.refresh()
-
-        return update
-    shown = found
-
-    def print_now_and_then(status: Status) -> None:
-        nonlocal shown
-        ended = status.done + status.failed
-        if ended > shown and (ended == total or ended - shown >= total / 10):
-            shown = ended
-            print(status, file=sys.stderr, flush=True)
-
-    return print_now_and_then if progress is True else lambda status: None

@@ -5,8 +5,10 @@ importing torch takes seconds, and replaced when it died.
 
 - A process serves one call at a time, so it is known whose fault its death is.
 - Time limits are kept by the watchdog of faulthandler. It runs outside Python, so it also ends a
-  process that hangs in C code with the interpreter locked; and it says where the process was.
-- A process ends when its input is closed: however its caller ends, it is not left behind.
+  process that hangs in C code with the interpreter locked; and it says where the process was. One
+  that cannot even do that, because it was stopped, is ended from outside a little later.
+- A process ends when its input is closed: however its caller ends, it is not left behind. With it
+  end the helpers that it has forked.
 - It is a plain subprocess, because multiprocessing runs the caller's script a second time, and
   forbids children to daemonic processes, which Dask's workers are.
 """
@@ -22,9 +24,9 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -45,6 +47,7 @@ _SERVE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from count01_lens.jobs.supervision import serve; serve()"
 )
+_GRACE = 10.0  # seconds, so that a process that has only just started can say where it was
 _of_thread = threading.local()
 
 
@@ -108,32 +111,30 @@ class Child:
         """Do what `supervised` says."""
         request = pickle.dumps((function, arguments, time_limit))
         process = self._started()
-        assert process.stdin is not None
-        assert isinstance(process.stdout, io.BufferedReader)
         try:
-            with suppress(OSError):  # it died already; what it left to read says so
-                pickle.dump(request, process.stdin)
-                process.stdin.flush()
-            if process.stdout.peek(1)[:1] == pickle.PROTO:
-                with suppress(EOFError, pickle.UnpicklingError):
-                    return pickle.load(process.stdout)
-            last_words = process.stdout.read().decode(errors="replace")
-            code = process.wait()
+            with _deadline(process, time_limit) as is_late:
+                is_answered, said = _ask(process, request)
         except BaseException:
             self.end()  # or the next call would get the reply to this one
             raise
+        if is_answered and not is_late.is_set():
+            return said
+        code = process.wait()
         self.end()
-        if last_words.startswith("Timeout ("):
-            raise TimeLimitError(f"took longer than {time_limit:g} s; it was here:\n{last_words}")
+        if is_answered:
+            return said
+        if said.startswith("Timeout (") or is_late.is_set():
+            where = f"; it was here:\n{said}" if said else ", and could not say where it was"
+            raise TimeLimitError(f"took longer than {time_limit:g} s{where}")
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        raise ProcessDiedError(f"its process died ({how})\n{last_words}".rstrip())
+        raise ProcessDiedError(f"its process died ({how})\n{said}".rstrip())
 
     def stop(self) -> None:
         """Kill the process from another thread, for good."""
         with self._lock:
             self._stopped = True
             if self._process is not None:
-                self._process.kill()
+                _kill(self._process)
 
     def _started(self) -> subprocess.Popen[bytes]:
         with self._lock:
@@ -146,14 +147,66 @@ class Child:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     env={**os.environ, **_ONE_THREAD, **_KEEP_MEMORY},
-                    start_new_session=True,  # Ctrl-C is for the caller, who decides what it means
+                    # Ctrl-C is for the caller, who decides what it means; and helpers that the
+                    # process forks are found by its group.
+                    start_new_session=True,
                 )
+                threading.Thread(target=_end_helpers, args=[process], daemon=True).start()
                 self.end = weakref.finalize(self, _end, process)
             return self._process
 
 
+def _ask(process: subprocess.Popen[bytes], request: bytes) -> tuple[bool, Any]:
+    """Return True and the reply; or False, when the process has ended, and its last words."""
+    assert process.stdin is not None
+    assert isinstance(process.stdout, io.BufferedReader)
+    with suppress(OSError):  # it died already; what it left to read says so
+        pickle.dump(request, process.stdin)
+        process.stdin.flush()
+    if process.stdout.peek(1)[:1] == pickle.PROTO:
+        with suppress(EOFError, pickle.UnpicklingError):
+            return True, pickle.load(process.stdout)
+    return False, process.stdout.read().decode(errors="replace")
+
+
+@contextmanager
+def _deadline(
+    process: subprocess.Popen[bytes], time_limit: float | None
+) -> Iterator[threading.Event]:
+    """Kill a process that has not kept its own time limit; yield what tells whether it was."""
+    is_late = threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        _kill(process)
+
+    if time_limit is None:
+        yield is_late
+        return
+    timer = threading.Timer(time_limit + _GRACE, end)
+    timer.start()
+    try:
+        yield is_late
+    finally:
+        timer.cancel()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that has not ended, and its helpers."""
+    with suppress(ProcessLookupError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end_helpers(process: subprocess.Popen[bytes]) -> None:
+    """Kill what a process leaves behind: it would keep the pipe open, and its caller waiting."""
+    process.wait()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
+    _kill(process)
     process.wait()
     for pipe in (process.stdin, process.stdout):
         with suppress(OSError):  # a request that could not be delivered
@@ -184,4 +237,4 @@ def _receive(requests: io.BufferedReader, inbox: "queue.SimpleQueue[bytes]") -> 
         while True:
             inbox.put(pickle.load(requests))
     finally:
-        os._exit(0)  # nobody waits for the reply any more
+        os.killpg(0, signal.SIGKILL)  # nobody waits for the reply any more

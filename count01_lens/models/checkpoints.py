@@ -1,13 +1,7 @@
-"""Checkpoints: a directory that holds a HookedTransformer, whole or not at all.
+"""Checkpoints: a file that holds a HookedTransformer, whole or not at all.
 
-    config.json         the HookedTransformer's cfg, and what is known of the model's making
-    model.safetensors   its state_dict, readable without this package
-    manifest.json       format, sizes and SHA-256 sums of the two
-
-A save writes `config.json.new` and `model.safetensors.new`, then replaces the manifest, which is
-the moment of change, then gives the new files their names. The loader takes, for each file, the one
-that fits the manifest, new or named. So a crash at any point leaves the old checkpoint or the new.
-Nothing is ever unpickled.
+It is a bundle (`common.bundle`), so a safetensors file whose tensors are the model's state_dict,
+readable without this package. Its JSON has the cfg, and what is known of the model's making.
 """
 
 import os
@@ -16,33 +10,17 @@ from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
-from count01_lens.common.storage import (
-    LARGEST_JSON,
-    is_temporary,
-    json_bytes,
-    locked,
-    parse_json,
-    read_file,
-    remove_temporary_files,
-    safetensors_header,
-    sha256,
-    sync_directory,
-    write_atomically,
-)
+from count01_lens.common.bundle import Bundle, bundle_bytes, read_bundle
+from count01_lens.common.storage import DamagedFileError, remove_temporary_files, write_atomically
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.versions import library_versions
-from count01_lens.models.model import make_hooked_transformer
+from count01_lens.models.build import make_hooked_transformer
 from count01_lens.tasks.language import TOKENS
 
-FORMAT = 1
-CONFIG, WEIGHTS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
-_NEW = ".new"
-_OWN_FILES = {CONFIG, WEIGHTS, MANIFEST, CONFIG + _NEW, WEIGHTS + _NEW, ".lock"}
+KIND, SUFFIX = "checkpoint", ".safetensors"
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64)}
 _DEFAULT_DTYPES = (*_DTYPES.values(), torch.float16, torch.bfloat16)
 # Of the fields of cfg, those that would act on more than the model: the random state of the
@@ -59,72 +37,64 @@ def save_checkpoint(
     path: str | os.PathLike[str],
     *,
     info: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a model to a directory; an old checkpoint there is replaced as a whole.
+) -> Path:
+    """Write a model to a file; an old checkpoint there is replaced as a whole.
 
     Args:
         model: any HookedTransformer in float32 or float64.
-        path: a directory that is new, empty, or a checkpoint.
+        path: of the file; `.safetensors` is added where it is missing. Directories are made.
         info: what is known of the model, such as seed and recipe; JSON values.
+
+    Returns:
+        The path of the file.
     """
-    directory = Path(path)
-    contents = {
-        CONFIG: json_bytes(_config_of(model, {} if info is None else info)),
-        WEIGHTS: safetensors.torch.save(_state_of(model), {"format": "pt"}),
-    }
-    safetensors_header(contents[WEIGHTS])  # what could not be read is not written
-    if len(contents[CONFIG]) > LARGEST_JSON:
-        raise ValueError(
-            f"info and cfg: expected at most {LARGEST_JSON} bytes as JSON, got "
-            f"{len(contents[CONFIG])}; keep large things in files of their own"
-        )
-    manifest = {
-        "format": FORMAT,
-        "files": {
-            name: {"sha256": sha256(data), "bytes": len(data)} for name, data in contents.items()
-        },
-    }
-    _check_writable(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    with locked(directory):
-        _finish_interrupted_save(directory)
-        for name, data in contents.items():
-            write_atomically(directory / (name + _NEW), data)
-        write_atomically(directory / MANIFEST, json_bytes(manifest))
-        for name in contents:
-            os.replace(directory / (name + _NEW), directory / name)
-        sync_directory(directory)
+    file = checkpoint_file(path)
+    about = _about(model, {} if info is None else info)
+    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    _check_values(state, "model")
+    try:
+        data = bundle_bytes(Bundle(KIND, about, state))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"info and cfg: expected JSON values only ({error})") from error
+    if os.path.lexists(file):
+        try:
+            read_bundle(file, KIND)
+        except DamagedFileError as error:
+            raise ValueError(f"{error}; to save here, delete it or choose another path") from error
+    file.parent.mkdir(parents=True, exist_ok=True)
+    remove_temporary_files(file.parent, of=file.name)
+    write_atomically(file, data)
+    return file
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> HookedTransformer:
-    """Read a model from a directory, on the CPU, every byte checked.
+    """Read a model from a file, on the CPU, every byte checked.
+
+    Args:
+        path: of the file; `.safetensors` may be left out.
 
     Raises:
         CheckpointError: names the file and what is wrong with it.
     """
-    directory = Path(path)
-    contents = _read_files(directory)
-    config = _parse_config(contents[CONFIG], directory / CONFIG)
-    cfg = _cfg_from_json(config.get("hooked_transformer"), directory / CONFIG)
-    state = _parse_weights(contents[WEIGHTS], directory / WEIGHTS)
-    _check_state(cfg, state, directory)
-    model = _make_model(cfg, directory, is_count01=_reads_count01(config))
-    model.load_state_dict(state)
-    _try_out(model, directory)
-    for name in _INERT.keys() - {"device", "n_devices"}:
-        setattr(model.cfg, name, cfg[name])
-    frozen = config.get("frozen_parameters", [])
-    if not isinstance(frozen, list):
-        raise CheckpointError(f"{directory / CONFIG}: frozen_parameters: expected a list")
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name not in frozen)
-    return model
+    file = checkpoint_file(path)
+    bundle = _read(file)
+    try:
+        return _model_of(bundle)
+    except ValueError as error:
+        raise CheckpointError(f"{file}: {error}") from error
 
 
 def checkpoint_info(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what is known of a checkpoint: versions, seed, recipe, training summary, cfg."""
-    directory = Path(path)
-    return _parse_config(_read_files(directory)[CONFIG], directory / CONFIG)
+    return dict(_read(checkpoint_file(path)).about)
+
+
+def checkpoint_file(path: str | os.PathLike[str]) -> Path:
+    """Return the file that a path means: with its suffix, whether it was given or not."""
+    given = Path(path)
+    if given.name in ("", ".."):
+        raise CheckpointError(f"{given}: expected the path of a file, got that of a directory")
+    return given if given.suffix == SUFFIX else given.with_name(given.name + SUFFIX)
 
 
 def example_model() -> HookedTransformer:
@@ -135,10 +105,10 @@ def example_model() -> HookedTransformer:
         >>> model.generate("0112=", max_new_tokens=2, do_sample=False, verbose=False)
         '0112=4'
     """
-    return load_checkpoint(Path(__file__).parents[1] / "data" / "example")
+    return load_checkpoint(Path(__file__).parents[1] / "data" / "example" / "model")
 
 
-def _config_of(model: HookedTransformer, info: Mapping[str, Any]) -> dict[str, Any]:
+def _about(model: HookedTransformer, info: Mapping[str, Any]) -> dict[str, Any]:
     from transformer_lens import HookedTransformer
 
     if not isinstance(model, HookedTransformer):
@@ -154,10 +124,6 @@ def _config_of(model: HookedTransformer, info: Mapping[str, Any]) -> dict[str, A
             "convert it with model.to(torch.float32)"
         )
     cfg["dtype"] = dtypes[0]
-    try:
-        json_bytes({"cfg": cfg, "info": info})
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"info and cfg: expected JSON values only, got {error}") from error
     vocabulary = getattr(model.tokenizer, "vocab", None)
     return {
         "versions": library_versions(),
@@ -168,154 +134,36 @@ def _config_of(model: HookedTransformer, info: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def _state_of(model: HookedTransformer) -> dict[str, Tensor]:
-    # A clone each: safetensors refuses tensors that share memory.
-    state = {
-        name: tensor.detach().cpu().clone().contiguous()
-        for name, tensor in model.state_dict().items()
-    }
-    _check_values(state, "model")
-    return dict(sorted(state.items()))
-
-
-def _check_writable(directory: Path) -> None:
-    if directory.is_file():
-        raise ValueError(f"{directory}: expected a directory, got a file; choose another path")
-    if not directory.is_dir():
-        return
-    # One look at all names: another process may be writing.
-    found, own = {entry.name: entry for entry in directory.iterdir()}, set(_OWN_FILES)
-    if MANIFEST in found:
-        try:
-            _manifest_files(directory)
-        except CheckpointError as error:
-            raise ValueError(f"{error}; delete it or choose another path") from error
-    else:
-        own -= {CONFIG, WEIGHTS}  # before its manifest, a save writes no file of these names
-    if ".lock" not in found:
-        own -= {CONFIG + _NEW, WEIGHTS + _NEW}  # and these only after the lock
-    foreign = sorted(
-        name for name, entry in found.items() if name not in own and not is_temporary(entry)
-    )
-    if foreign:
-        raise ValueError(
-            f"{directory}: expected a new or empty directory or a checkpoint, got one with "
-            f"{', '.join(foreign[:5])}; choose another path"
-        )
-
-
-def _finish_interrupted_save(directory: Path) -> None:
-    """Bring a directory into its plain state before new files take the place of old ones."""
-    remove_temporary_files(directory)
-    if (directory / MANIFEST).exists():
-        for name, entry in _manifest_files(directory).items():
-            new = directory / (name + _NEW)
-            # A new file that the manifest does not name is of a save that never came to pass.
-            if new.is_file() and sha256(read_file(new)) == entry["sha256"]:
-                os.replace(new, directory / name)
-        sync_directory(directory)
-
-
-def _read_files(directory: Path) -> dict[str, bytes]:
-    """Read the files that fit the manifest; once more whenever a save came between."""
-    path = directory / MANIFEST
-    while True:
-        manifest = _read(path)
-        try:
-            files = _manifest_entries(manifest, path)
-            return {name: _read_checked(directory, name, files[name]) for name in (CONFIG, WEIGHTS)}
-        except CheckpointError:
-            if _read(path) == manifest:
-                raise
-
-
-def _manifest_files(directory: Path) -> dict[str, dict[str, Any]]:
-    return _manifest_entries(_read(directory / MANIFEST), directory / MANIFEST)
-
-
-def _manifest_entries(data: bytes, path: Path) -> dict[str, dict[str, Any]]:
-    manifest = _parse_json(data, path)
-    version = manifest.get("format")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise CheckpointError(f"{path}: expected a format number, got {shortened(version)}")
-    if version > FORMAT:
-        raise CheckpointError(
-            f"{path}: written in format {version}, this version reads up to {FORMAT}; "
-            "update count01-lens"
-        )
-    files = manifest.get("files")
-    if not isinstance(files, dict) or set(files) != {CONFIG, WEIGHTS}:
-        raise CheckpointError(f"{path}: expected entries for {CONFIG} and {WEIGHTS}")
-    for name, entry in files.items():
-        if (
-            not isinstance(entry, dict)
-            or not isinstance(entry.get("sha256"), str)
-            or not isinstance(entry.get("bytes"), int)
-        ):
-            raise CheckpointError(
-                f"{path}: expected sha256 and bytes of {name}, got {shortened(entry)}"
-            )
-    return files
-
-
-def _read_checked(directory: Path, name: str, entry: dict[str, Any]) -> bytes:
-    problem = ""
-    # The new one first: a save that is under way may give it its name at any moment.
-    for path in (directory / (name + _NEW), directory / name):
-        try:
-            # The size first: a file of any other size need not be read.
-            size = path.stat().st_size
-            if size != entry["bytes"]:
-                problem = f"expected {entry['bytes']} bytes, got {size}; it was cut off or changed"
-                continue
-            data = read_file(path, LARGEST_JSON if name == CONFIG else None)
-            if sha256(data) == entry["sha256"]:
-                return data
-            problem = "its SHA-256 sum does not fit the manifest; it was damaged"
-        except FileNotFoundError:
-            problem = "missing"
-        except OSError as error:
-            problem = f"cannot be read ({error})"
-    raise CheckpointError(f"{directory / name}: {problem}")
-
-
-def _read(path: Path) -> bytes:
+def _read(file: Path) -> Bundle:
     try:
-        return read_file(path, LARGEST_JSON)
-    except FileNotFoundError as error:
-        missing = "no such directory" if not path.parent.is_dir() else "missing"
-        raise CheckpointError(f"{path}: {missing}; expected a checkpoint directory") from error
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        raise CheckpointError(f"{path}: cannot be read ({error})") from error
-
-
-def _parse_json(data: bytes, path: Path) -> dict[str, Any]:
-    try:
-        value = parse_json(data)
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not valid JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    return value
-
-
-def _parse_config(data: bytes, path: Path) -> dict[str, Any]:
-    config = _parse_json(data, path)
+        bundle = read_bundle(file, KIND)
+    except DamagedFileError as error:
+        raise CheckpointError(str(error)) from error
     for name in ("info", "versions"):
-        if not isinstance(config.get(name, {}), dict):
-            raise CheckpointError(
-                f"{path}: expected an object {name!r}, got {shortened(config[name])}"
-            )
-    return config
+        if not isinstance(bundle.about.get(name, {}), dict):
+            got = shortened(bundle.about[name])
+            raise CheckpointError(f"{file}: expected an object {name!r}, got {got}")
+    return bundle
 
 
-def _parse_weights(data: bytes, path: Path) -> dict[str, Tensor]:
+def _model_of(bundle: Bundle) -> HookedTransformer:
+    cfg = _cfg_from_json(bundle.about.get("hooked_transformer"))
+    _check_state(cfg, bundle.tensors)
+    frozen = bundle.about.get("frozen_parameters", [])
+    if not isinstance(frozen, list):
+        raise ValueError(f"frozen_parameters: expected a list, got {shortened(frozen)}")
+    model = _make_model(cfg, is_count01=bundle.about.get("reads_count01") is True)
+    model.load_state_dict(bundle.tensors)
     try:
-        safetensors_header(data)
-        state: dict[str, Tensor] = safetensors.torch.load(data)
-    except Exception as error:  # the library raises several kinds for one damaged file
-        raise CheckpointError(f"{path}: not a valid safetensors file ({error})") from error
-    return state
+        with torch.no_grad():
+            model(torch.zeros(1, 1, dtype=torch.long))
+    except Exception as error:  # some impossible values of cfg only show when it is run
+        raise ValueError(f"cfg: the model made of it does not run ({error})") from error
+    for name in ("seed", "tokenizer_name", "init_weights"):
+        setattr(model.cfg, name, cfg[name])
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+    return model
 
 
 def _check_values(state: Mapping[str, Tensor], where: str) -> None:
@@ -326,86 +174,52 @@ def _check_values(state: Mapping[str, Tensor], where: str) -> None:
             raise ValueError(f"{where}: {name} has {int(bad.sum())} NaN or infinite values")
 
 
-def _cfg_from_json(cfg: Any, path: Path) -> dict[str, Any]:
+def _cfg_from_json(cfg: Any) -> dict[str, Any]:
     from transformer_lens import HookedTransformerConfig
 
     if not isinstance(cfg, dict):
-        raise CheckpointError(
-            f"{path}: expected an object 'hooked_transformer', got {shortened(cfg)}"
-        )
+        raise ValueError(f"expected an object 'hooked_transformer', got {shortened(cfg)}")
     known = HookedTransformerConfig.__dataclass_fields__
     unknown = sorted(set(cfg) - set(known))
     if unknown or not {"d_model", "n_layers", "dtype", *_INERT} <= set(cfg):
-        raise CheckpointError(
-            f"{path}: expected the fields of HookedTransformerConfig, "
+        raise ValueError(
+            "cfg: expected the fields of HookedTransformerConfig, "
             f"got unknown {shortened(unknown)} or too few"
         )
     if not isinstance(cfg["dtype"], str) or cfg["dtype"] not in _DTYPES:
-        raise CheckpointError(
-            f"{path}: expected dtype {list(_DTYPES)}, got {shortened(cfg['dtype'])}"
-        )
-    return {**cfg, "dtype": _DTYPES[cfg["dtype"]]}
+        raise ValueError(f"cfg: expected dtype {list(_DTYPES)}, got {shortened(cfg['dtype'])}")
+    return {"init_weights": True, **cfg, "dtype": _DTYPES[cfg["dtype"]]}
 
 
-def _check_state(cfg: dict[str, Any], state: Mapping[str, Tensor], directory: Path) -> None:
+def _check_state(cfg: dict[str, Any], state: Mapping[str, Tensor]) -> None:
     """Hold names, shapes, dtypes and values against what cfg describes, before making it."""
     if not isinstance(cfg["n_layers"], int) or not 0 < cfg["n_layers"] <= len(state):
-        raise CheckpointError(
-            f"{directory / CONFIG}: n_layers = {shortened(cfg['n_layers'])} is not usable"
-        )
+        raise ValueError(f"cfg: n_layers = {shortened(cfg['n_layers'])} is not usable")
     with torch.device("meta"):
-        expected = _make_model(cfg, directory, is_count01=False).state_dict()
+        expected = _make_model(cfg, is_count01=False).state_dict()
     different = sorted(set(expected) ^ set(state))
     if different:
-        raise CheckpointError(
-            f"{directory / WEIGHTS}: its tensors do not fit {CONFIG}: {', '.join(different[:5])}"
-        )
+        raise ValueError(f"its tensors do not fit cfg: {', '.join(different[:5])}")
     for name, tensor in state.items():
         # The constant buffer IGNORE takes torch's default dtype of the moment; any of them will do.
         dtypes = _DEFAULT_DTYPES if name.endswith("IGNORE") else [expected[name].dtype]
-        same_dtype = tensor.dtype in dtypes
-        if tensor.shape != expected[name].shape or not same_dtype:
-            raise CheckpointError(
-                f"{directory / WEIGHTS}: {name}: expected {expected[name].dtype} "
-                f"{list(expected[name].shape)}, got {tensor.dtype} {list(tensor.shape)}"
+        if tensor.shape != expected[name].shape or tensor.dtype not in dtypes:
+            raise ValueError(
+                f"{name}: expected {expected[name].dtype} {list(expected[name].shape)}, "
+                f"got {tensor.dtype} {list(tensor.shape)}"
             )
+    _check_values(state, "its tensors")
+
+
+def _make_model(cfg: dict[str, Any], *, is_count01: bool) -> HookedTransformer:
+    from count01_lens.tasks.tokenizer import count01_tokenizer
+
+    tokenizer = count01_tokenizer() if is_count01 else None
     try:
-        _check_values(state, str(directory / WEIGHTS))
-    except ValueError as error:
-        raise CheckpointError(str(error)) from error
-
-
-def _make_model(cfg: dict[str, Any], directory: Path, *, is_count01: bool) -> HookedTransformer:
-    tokenizer = None
-    if is_count01:
-        from count01_lens.tasks.tokenizer import count01_tokenizer
-
-        tokenizer = count01_tokenizer()
-    stored_init = cfg.get("init_weights", True)
-    try:
-        model = make_hooked_transformer(
-            {**cfg, **_INERT, "init_weights": False}, tokenizer=tokenizer, move_to_device=False
-        )
+        inert = {**cfg, **_INERT, "init_weights": False}
+        return make_hooked_transformer(inert, tokenizer=tokenizer, move_to_device=False)
     except Exception as error:  # whatever a config with impossible values makes the library raise
-        raise CheckpointError(
-            f"{directory / CONFIG}: no model can be made of it ({error})"
-        ) from error
-    model.cfg.init_weights = stored_init
-    return model
-
-
-def _try_out(model: HookedTransformer, directory: Path) -> None:
-    """Run one token: some impossible values of cfg only show then."""
-    try:
-        with torch.no_grad():
-            model(torch.zeros(1, 1, dtype=torch.long))
-    except Exception as error:
-        message = f"{directory / CONFIG}: the model made of it does not run ({error})"
-        raise CheckpointError(message) from error
-
-
-def _reads_count01(config: dict[str, Any]) -> bool:
-    return config.get("reads_count01") is True
+        raise ValueError(f"cfg: no model can be made of it ({error})") from error
 
 
 def _plain(value: Any) -> Any:

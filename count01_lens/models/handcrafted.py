@@ -7,14 +7,15 @@
 """
 
 import math
+from typing import Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_bool, check_dtype, check_int, check_number
-from count01_lens.models.model import D_VOCAB, ModelConfig, Raw, hooked_transformer
+from count01_lens.models.build import hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import D_VOCAB, Raw
 from count01_lens.tasks.language import Token
 
 _ANSWERS = (Token.FOUR, Token.FIVE)
@@ -44,30 +45,33 @@ def minimal_model(
         >>> cl.verify(cl.minimal_model(), up_to=50).n_errors
         0
     """
-    raw, config = minimal_raw(n, epsilon, skip)
-    return _export(raw, config, dtype)
+    return _export(*minimal_raw(n, epsilon, skip), dtype)
 
 
 def minimal_raw(n: float, epsilon: float, skip: bool) -> tuple[Raw, ModelConfig]:
     """Write down the raw parameters of the minimal solution, in float64."""
-    _check_minimal(n, epsilon)
+    check_number("n", n, above=0)
+    check_number("epsilon", epsilon, above=0)
     check_bool("skip", skip)
-    config = ModelConfig(
-        d_embed=1,
-        n_heads=1,
-        d_head=1,
-        layer_norm=False,
-        output="residual" if skip else "fused",
-    )
-    weight, bias = _minimal_output_layer(n, epsilon, skip)
-    raw = _minimal_attention(n)
+    if n > 1000:
+        raise ValueError(f"n: expected at most 1000 (scores reach n⁴), got {n!r}")
+    # Appendix A prints nine entries of W_out and b_out for the eight tokens.
+    boundary = (math.e * (n + 1) + n) / (1 + math.e)
+    weight, bias = torch.zeros(2, D_VOCAB, dtype=torch.float64)
+    weight[Token.FOUR], bias[Token.FOUR] = 1.0, -boundary - 1
+    weight[Token.FIVE], bias[Token.FIVE] = -1.0, boundary + 1 + epsilon
+    weight[Token.EOS], bias[Token.EOS] = 4.0, -4 * 3 * (n + 1)
+    embedding = torch.tensor([0.0, n, n + 1, 0.0, 1.0, n**2, n**2, 0.0], dtype=torch.float64)
+    one = torch.ones(1, 1, 1, dtype=torch.float64)
+    raw = {"W_E": embedding[:, None], "W_Q": one, "W_K": one, "W_V": one}
     if skip:
-        one = torch.ones(1, 1, 1, dtype=torch.float64)
         raw |= {"W_O": one, "b_O": torch.zeros(1, dtype=torch.float64)}
         raw |= {"W_U": weight[None, :], "b_U": bias}
     else:
-        raw |= {"W_out": weight[None, None, :], "b_out": bias}
-    return raw, config
+        # What the skip connection would add at '=' is the embedding of '=', 1, times the weights.
+        raw |= {"W_out": weight[None, None, :], "b_out": bias + weight}
+    output: Literal["fused", "residual"] = "residual" if skip else "fused"
+    return raw, ModelConfig(d_embed=1, n_heads=1, d_head=1, layer_norm=False, output=output)
 
 
 def ensemble_model(
@@ -79,14 +83,11 @@ def ensemble_model(
 ) -> HookedTransformer:
     """Build copies of the minimal head without skip whose shares of the logits are averaged."""
     check_int("n_heads", n_heads, at_least=1)
-    _check_minimal(n, epsilon)
+    raw, _ = minimal_raw(n, epsilon, skip=False)
+    for name in ("W_Q", "W_K", "W_V", "W_out"):
+        raw[name] = raw[name].expand(n_heads, -1, -1)
+    raw["W_out"] = raw["W_out"] / n_heads
     config = ModelConfig(d_embed=1, n_heads=n_heads, d_head=1, layer_norm=False)
-    weight, bias = _minimal_output_layer(n, epsilon, skip=False)
-    raw = {
-        name: value if name == "W_E" else value.expand(n_heads, 1, 1)
-        for name, value in _minimal_attention(n).items()
-    }
-    raw |= {"W_out": weight.expand(n_heads, 1, D_VOCAB) / n_heads, "b_out": bias}
     return _export(raw, config, dtype)
 
 
@@ -138,35 +139,6 @@ def cooperative_model(
         "b_out": bias,
     }
     return _export(raw, config, dtype)
-
-
-def _check_minimal(n: float, epsilon: float) -> None:
-    check_number("n", n, above=0)
-    check_number("epsilon", epsilon, above=0)
-    if n > 1000:
-        raise ValueError(f"n: expected at most 1000 (scores reach n⁴), got {n!r}")
-
-
-def _minimal_attention(n: float) -> Raw:
-    embedding = torch.tensor([0.0, n, n + 1, 0.0, 1.0, n**2, n**2, 0.0], dtype=torch.float64)
-    identity = torch.ones(1, 1, 1, dtype=torch.float64)
-    return {"W_E": embedding[:, None], "W_Q": identity, "W_K": identity, "W_V": identity}
-
-
-def _minimal_output_layer(
-    n: float, epsilon: float, skip: bool
-) -> tuple[Float[Tensor, " token"], Float[Tensor, " token"]]:
-    """`W_out` and `b_out` of appendix A, which prints nine entries for the eight tokens."""
-    boundary = (math.e * (n + 1) + n) / (1 + math.e)
-    weight = torch.zeros(D_VOCAB, dtype=torch.float64)
-    bias = torch.zeros(D_VOCAB, dtype=torch.float64)
-    weight[Token.FOUR], bias[Token.FOUR] = 1.0, -boundary - 1
-    weight[Token.FIVE], bias[Token.FIVE] = -1.0, boundary + 1 + epsilon
-    weight[Token.EOS], bias[Token.EOS] = 4.0, -4 * 3 * (n + 1)
-    if not skip:
-        # What the skip connection adds at '=' is the embedding of '=', 1, times the weights.
-        bias = bias + weight
-    return weight, bias
 
 
 def _export(raw: Raw, config: ModelConfig, dtype: torch.dtype) -> HookedTransformer:

@@ -1,18 +1,15 @@
-"""What heads write, and what happens without them, through real hooks.
-
-Works for any HookedTransformer: several layers, positions, MLPs, a final layer norm. It knows
-nothing of Count01: sentences are token sequences, and each is asked at a position of its own. This
-is the reference that faster ways are held against.
+"""Hooks on any HookedTransformer: attached for a while, taken away for certain.
 
 Heads are counted through the layers: head h of layer l is number `l * n_heads + h`.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -26,70 +23,12 @@ _BATCH = 16
 
 def head_names(model: HookedTransformer) -> list[tuple[int, int]]:
     """List every head as (layer, head), in the order of all per-head results."""
-    numbers = range(model.cfg.n_layers * model.cfg.n_heads)
-    return [divmod(number, model.cfg.n_heads) for number in numbers]
+    return list(itertools.product(range(model.cfg.n_layers), range(model.cfg.n_heads)))
 
 
 def z_hook(layer: int) -> str:
     """Name the hook point of the head outputs of a layer."""
     return f"blocks.{layer}.attn.hook_z"
-
-
-@torch.no_grad()
-def outputs_at(
-    model: HookedTransformer,
-    sequences: Sequence[Int[Tensor, " _"]],
-    positions: Sequence[int],
-) -> Float[Tensor, "sample head d_head"]:
-    """Return `hook_z` of every head of every layer, at one position of each sequence."""
-    parts = []
-    for tokens, asked in _batches(model, sequences, positions):
-        names = [z_hook(layer) for layer in range(model.cfg.n_layers)]
-        _, cache = model.run_with_cache(tokens, names_filter=names)
-        rows = torch.arange(len(tokens))
-        by_layer = [cache[z_hook(layer)][rows, asked] for layer in range(model.cfg.n_layers)]
-        parts.append(torch.cat(by_layer, dim=1))
-    return torch.cat(parts)
-
-
-@torch.no_grad()
-def logits_at(
-    model: HookedTransformer,
-    sequences: Sequence[Int[Tensor, " _"]],
-    positions: Sequence[int],
-) -> Float[Tensor, "sample vocab"]:
-    """Return the model's logits at one position of each sequence."""
-    parts = []
-    for tokens, asked in _batches(model, sequences, positions):
-        parts.append(model(tokens)[torch.arange(len(tokens)), asked])
-    return torch.cat(parts)
-
-
-@torch.no_grad()
-def shares_at(
-    model: HookedTransformer,
-    sequences: Sequence[Int[Tensor, " _"]],
-    positions: Sequence[int],
-) -> Float[Tensor, "sample head vocab"]:
-    """Return the direct share of every head in every logit, at one position of each sequence.
-
-    A final layer norm is not linear; its scale is frozen at what it is on the full model, which
-    makes it so. `has_final_norm` tells whether that was needed.
-    """
-    parts = []
-    W_O = rearrange(model.W_O, "layer head d_head d_model -> (layer head) d_head d_model")
-    for tokens, asked in _batches(model, sequences, positions):
-        _, cache = model.run_with_cache(tokens)
-        rows = torch.arange(len(tokens))
-        z = torch.cat(
-            [cache[z_hook(layer)][rows, asked] for layer in range(model.cfg.n_layers)], dim=1
-        )
-        written = einsum(z, W_O, "sample head d_head, head d_head r -> sample head r")
-        if has_final_norm(model):
-            scale = cache["ln_final.hook_scale"][rows, asked]
-            written = through_frozen_norm(model, written, scale)
-        parts.append(written @ model.W_U)
-    return torch.cat(parts)
 
 
 def has_final_norm(model: HookedTransformer) -> bool:
@@ -116,30 +55,16 @@ def ablation_hooks(
     *,
     means: Float[Tensor, "head d_head"] | None = None,
 ) -> list[tuple[str, Hook]]:
-    """Make `fwd_hooks` that replace the outputs of heads, at all positions.
+    """Make `fwd_hooks` that replace the outputs of heads, at all positions, by means or zeros."""
+    n_heads = model.cfg.n_heads
 
-    Args:
-        model: the model.
-        heads: numbers, or (layer, head) pairs.
-        means: what to put in their place, for all heads of the model; zeros if not given.
-    """
-    by_layer: dict[int, list[int]] = {}
-    for number in check_heads(model, heads):
-        layer, head = divmod(number, model.cfg.n_heads)
-        by_layer.setdefault(layer, []).append(head)
+    def replace(z: Tensor, hook: Any, numbers: list[int]) -> Tensor:
+        z = z.clone()
+        z[:, :, [n % n_heads for n in numbers]] = 0.0 if means is None else means[numbers].to(z)
+        return z
 
-    def replace(layer: int, chosen: list[int]) -> Hook:
-        def hook_z(z: Tensor, hook: Any) -> Tensor:
-            z = z.clone()
-            first = layer * model.cfg.n_heads
-            z[:, :, chosen] = (
-                0.0 if means is None else means[[first + head for head in chosen]].to(z)
-            )
-            return z
-
-        return hook_z
-
-    return [(z_hook(layer), replace(layer, chosen)) for layer, chosen in by_layer.items()]
+    by_layer = itertools.groupby(check_heads(model, heads), key=lambda number: number // n_heads)
+    return [(z_hook(layer), partial(replace, numbers=list(group))) for layer, group in by_layer]
 
 
 @contextmanager
@@ -150,8 +75,12 @@ def hooks_attached(
 
     Hooks that were there before stay, and so do these if TransformerLens resets its own inside.
     """
-    points = ((model.hook_dict[name], hook) for name, hook in hooks)
-    with torch_hooks((point, "forward_hook", _as_torch(hook, point)) for point, hook in points):
+
+    def as_torch(name: str, hook: Hook) -> tuple[torch.nn.Module, str, Hook]:
+        point = model.hook_dict[name]
+        return point, "forward_hook", lambda module, inputs, output: hook(output, hook=point)
+
+    with torch_hooks(as_torch(name, hook) for name, hook in hooks):
         yield model
 
 
@@ -159,13 +88,10 @@ def hooks_attached(
 def torch_hooks(
     hooks: Iterable[tuple[torch.nn.Module, str, Callable[..., Any]]],
 ) -> Iterator[None]:
-    """Register plain torch hooks for the length of a `with` block.
+    """Register plain torch hooks, given with their module and kind, for a `with` block.
 
     They are found again by what they are, not by torch's handles: Ctrl-C may come before there is a
     handle, and one that goes down with a cycle of references no longer knows where its hook is.
-
-    Args:
-        hooks: modules, "forward_hook" or "forward_pre_hook", and functions of that kind.
     """
     attached = []
     try:
@@ -179,40 +105,43 @@ def torch_hooks(
                 del registry[key]
 
 
-def _as_torch(hook: Hook, point: Any) -> Hook:
-    return lambda module, inputs, output: hook(output, hook=point)
-
-
 def check_heads(model: HookedTransformer, heads: Iterable[HeadName]) -> list[int]:
     """Return the numbers of heads given as numbers or (layer, head) pairs; raise if there is none.
 
     A plain number names a head of a one-layer model, or counts through the layers of a deeper one.
     """
-    total, n_heads = model.cfg.n_layers * model.cfg.n_heads, model.cfg.n_heads
+    return head_numbers(heads, model.cfg.n_layers, model.cfg.n_heads)
+
+
+def head_numbers(heads: Iterable[HeadName], n_layers: int, n_heads: int) -> list[int]:
+    """Do the same for any model of some layers with some heads each."""
+    numbers = set()
+    for head in several_heads(heads):
+        layer, number = head if isinstance(head, tuple) else divmod(head, n_heads)
+        if not (0 <= layer < n_layers and 0 <= number < n_heads):
+            raise ValueError(
+                f"heads: there is no head {head!r}; the model has {n_layers} layer(s) of "
+                f"{n_heads} heads, numbered 0 to {n_layers * n_heads - 1}"
+            )
+        numbers.add(int(layer * n_heads + number))
+    return sorted(numbers)
+
+
+def several_heads(heads: Iterable[HeadName]) -> tuple[HeadName, ...]:
+    """Return heads as they were given; raise unless they are several that a model could have."""
     if isinstance(heads, str) or not isinstance(heads, Iterable):
         raise TypeError(f"heads: expected several such as [0, 3] or [(0, 3)], got {heads!r}")
-    numbers = []
-    for head in heads:
-        if is_int(head):
-            number = int(head)  # type: ignore[arg-type]
-            exists = 0 <= number < total
-        elif isinstance(head, tuple) and len(head) == 2 and all(is_int(part) for part in head):
-            number = head[0] * n_heads + head[1]
-            exists = 0 <= head[0] < model.cfg.n_layers and 0 <= head[1] < n_heads
-        else:
+    given = tuple(heads)
+    for head in given:
+        pair = isinstance(head, tuple) and len(head) == 2 and all(map(is_int, head))
+        if not pair and not is_int(head):
             raise TypeError(f"heads: expected numbers or (layer, head) pairs, got {head!r}")
-        if not exists:
-            raise ValueError(
-                f"heads: there is no head {head!r}; the model has {model.cfg.n_layers} layer(s) of "
-                f"{n_heads} heads, numbered 0 to {total - 1}"
-            )
-        numbers.append(number)
-    if not numbers:
+    if not given:
         raise ValueError("heads: expected at least one head, got none")
-    return sorted(set(numbers))
+    return given
 
 
-def _batches(
+def batches(
     model: HookedTransformer,
     sequences: Sequence[Int[Tensor, " _"]],
     positions: Sequence[int],

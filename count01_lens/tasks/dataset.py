@@ -6,34 +6,25 @@ validation and test sentences have more '0's and more '1's than any training sen
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from count01_lens.common.types import Array
 from count01_lens.common.validation import check_int, check_seed, is_int
 from count01_lens.tasks.language import Token
 
-# The random streams of a data set. Each is independent of the others, so that a larger training
-# split, for example, leaves the test split as it is.
-_STREAMS = {"train": 0, "validation": 1, "test": 2}
-_ORDER_STREAM = 3
-
+# Random streams are independent: a larger training split leaves the test split as it is.
+_STREAMS = {"train": 0, "validation": 1, "test": 2, "order": 3}
 # Counts up to here are exact in float32, in which models usually run.
 MAX_COUNT = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSpec:
-    """What a split is drawn from.
-
-    Attributes:
-        size: number of sentences.
-        zeros_and_ones: smallest and largest number of '0's, and of '1's.
-        twos: smallest and largest number of '2's.
-    """
+    """How many sentences, and the smallest and largest number of '0's (and '1's) and of '2's."""
 
     size: int
     zeros_and_ones: tuple[int, int]
@@ -43,19 +34,13 @@ class SplitSpec:
         object.__setattr__(self, "size", check_int("size", self.size, at_least=1))
         for name in ("zeros_and_ones", "twos"):
             interval = getattr(self, name)
-            if not (
-                isinstance(interval, Sequence)
-                and len(interval) == 2
-                and all(is_int(end) for end in interval)
-            ):
-                raise ValueError(
-                    f"{name}: expected (smallest, largest) as two whole numbers, got {interval!r}"
-                )
-            smallest, largest = interval
-            if not 0 <= smallest <= largest <= MAX_COUNT:
-                raise ValueError(
-                    f"{name}: expected 0 <= smallest <= largest <= {MAX_COUNT}, got {interval!r}"
-                )
+            is_row = isinstance(interval, Sequence) and len(interval) == 2
+            expected = "(smallest, largest) as two whole numbers"
+            if is_row and all(map(is_int, interval)):
+                if 0 <= interval[0] <= interval[1] <= MAX_COUNT:
+                    continue
+                expected = f"0 <= smallest <= largest <= {MAX_COUNT}"
+            raise ValueError(f"{name}: expected {expected}, got {interval!r}")
 
 
 TRAIN = SplitSpec(size=7000, zeros_and_ones=(0, 100), twos=(0, 100))
@@ -65,13 +50,7 @@ TEST = SplitSpec(size=1500, zeros_and_ones=(151, 200), twos=(0, 200))
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Sentences as counts.
-
-    Attributes:
-        name: 'train', 'validation', 'test', or what a user calls it.
-        counts: number of '0's, '1's and '2's of each sentence.
-        seed: seed of the order of tokens in `sequences()`.
-    """
+    """Sentences as numbers of '0's, '1's and '2's; `seed` orders the tokens of `sequences()`."""
 
     name: str
     counts: Int[Tensor, "sample 3"]
@@ -104,6 +83,10 @@ class Split:
         return f"Split({self.name!r}: {len(self)} sentences, {fours} with answer '4', {ties} ties)"
 
 
+# What functions over sentences take: a split, or anything like an int tensor [sample, 3].
+CountsLike = Split | Tensor | Array | Sequence[Sequence[int]]
+
+
 @dataclass(frozen=True)
 class Splits:
     """The three parts of a data set."""
@@ -113,9 +96,9 @@ class Splits:
     test: Split
 
     def __post_init__(self) -> None:
-        for name in ("train", "validation", "test"):
-            if not isinstance(getattr(self, name), Split):
-                raise TypeError(f"{name}: expected a Split, got {getattr(self, name)!r}")
+        for name, split in vars(self).items():
+            if not isinstance(split, Split):
+                raise TypeError(f"{name}: expected a Split, got {split!r}")
 
 
 def make_splits(
@@ -125,12 +108,7 @@ def make_splits(
     validation: SplitSpec = VALIDATION,
     test: SplitSpec = TEST,
 ) -> Splits:
-    """Draw the data set; the same seed gives the same sentences.
-
-    Args:
-        seed: a whole number, at least 0.
-        train: what the training split is drawn from; likewise the other two. The defaults are
-            the paper's.
+    """Draw the data set, by default the paper's; the same seed gives the same sentences.
 
     Example:
         >>> splits = cl.make_splits(seed=0)
@@ -140,14 +118,14 @@ def make_splits(
         (torch.Size([1500, 3]), torch.bool)
     """
     seed = check_seed(seed)
-    specs = {"train": train, "validation": validation, "test": test}
-    for name, spec in specs.items():
+    drawn = {}
+    for name, spec in {"train": train, "validation": validation, "test": test}.items():
         if not isinstance(spec, SplitSpec):
             raise TypeError(f"{name}: expected a SplitSpec, got {spec!r}")
-    drawn = {
-        name: Split(name, _draw_counts(spec, seed, _STREAMS[name]), seed)
-        for name, spec in specs.items()
-    }
+        rng = np.random.default_rng([seed, _STREAMS[name]])
+        ranges = (spec.zeros_and_ones, spec.zeros_and_ones, spec.twos)
+        columns = [rng.integers(low, high, size=spec.size, endpoint=True) for low, high in ranges]
+        drawn[name] = Split(name, torch.from_numpy(np.stack(columns, axis=1)), seed)
     return Splits(**drawn)
 
 
@@ -159,7 +137,7 @@ def labels_of(counts: Int[Tensor, "*model sample 3"]) -> Bool[Tensor, "*model sa
 def sequences_of(counts: Int[Tensor, "sample 3"], *, seed: int = 0) -> list[Int[Tensor, " _"]]:
     """Write sentences out as token ids, the counted tokens in random order."""
     counts = as_counts(counts)
-    rng = np.random.default_rng([seed, _ORDER_STREAM])
+    rng = np.random.default_rng([seed, _STREAMS["order"]])
     tokens = np.array([Token.ZERO, Token.ONE, Token.TWO])
     sequences = []
     for row, is_four in zip(counts.numpy(), labels_of(counts).tolist(), strict=True):
@@ -169,7 +147,7 @@ def sequences_of(counts: Int[Tensor, "sample 3"], *, seed: int = 0) -> list[Int[
     return sequences
 
 
-def as_counts(data: Any) -> Int[Tensor, "sample 3"]:
+def as_counts(data: CountsLike) -> Int[Tensor, "sample 3"]:
     """Check and return the counts of a split, or of anything like an int tensor [sample, 3]."""
     if isinstance(data, Split):
         return data.counts
@@ -180,10 +158,8 @@ def as_counts(data: Any) -> Int[Tensor, "sample 3"]:
             f"expected a Split or an int tensor of counts [sample, 3], got {type(data).__name__}"
         ) from error
     if counts.ndim != 2 or counts.shape[1] != 3:
-        raise ValueError(
-            "counts: expected shape [sample, 3] (numbers of '0's, '1's and '2's), "
-            f"got {list(counts.shape)}"
-        )
+        expected = "shape [sample, 3] (numbers of '0's, '1's and '2's)"
+        raise ValueError(f"counts: expected {expected}, got {list(counts.shape)}")
     if len(counts) == 0:
         raise ValueError("counts: expected at least one sentence, got none")
     if counts.is_floating_point() or counts.is_complex() or counts.dtype == torch.bool:
@@ -193,10 +169,3 @@ def as_counts(data: Any) -> Int[Tensor, "sample 3"]:
         outside = counts[((counts < 0) | (counts > MAX_COUNT)).any(1)][0].tolist()
         raise ValueError(f"counts: expected numbers from 0 to {MAX_COUNT}, got {outside}")
     return counts
-
-
-def _draw_counts(spec: SplitSpec, seed: int, stream: int) -> Int[Tensor, "sample 3"]:
-    rng = np.random.default_rng([seed, stream])
-    ranges = (spec.zeros_and_ones, spec.zeros_and_ones, spec.twos)
-    columns = [rng.integers(low, high, size=spec.size, endpoint=True) for low, high in ranges]
-    return torch.from_numpy(np.stack(columns, axis=1))

@@ -5,6 +5,7 @@ writing '[EOS]' after it the *syntactic* one. Ties are answered by '5'.
 """
 
 import operator
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -12,21 +13,11 @@ from typing import Any, Literal
 
 Answer = Literal["4", "5"]
 
-# Where a model is asked for the next token: after '=' (the answer) or after the answer ('[EOS]').
-At = Literal["=", "answer"]
-
 
 class Token(IntEnum):
     """The eight tokens, numbered in the order of the paper's appendix A."""
 
-    BOS = 0
-    ZERO = 1
-    ONE = 2
-    TWO = 3
-    EQUALS = 4
-    FOUR = 5
-    FIVE = 6
-    EOS = 7
+    BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 
     @property
     def text(self) -> str:
@@ -37,6 +28,8 @@ class Token(IntEnum):
 TOKENS: tuple[str, ...] = ("[BOS]", "0", "1", "2", "=", "4", "5", "[EOS]")
 COUNTED = (Token.ZERO, Token.ONE, Token.TWO)
 _BY_TEXT = {text: Token(index) for index, text in enumerate(TOKENS)}
+_TOKEN = re.compile("|".join(map(re.escape, TOKENS)))
+_SENTENCE = r"(?:\[BOS\])?([012]*)(?:(=)(?:([45])(\[EOS\])?)?)?"
 
 
 class SentenceError(ValueError):
@@ -48,7 +41,8 @@ class MalformedSentenceError(SentenceError):
 
     def __init__(self, text: str, position: int, expected: str):
         self.text, self.position, self.expected = text, position, expected
-        found = repr(_token_text_at(text, position)) if position < len(text) else "the end"
+        token = _TOKEN.match(text, position)
+        found = repr(token[0] if token else text[position]) if position < len(text) else "the end"
         super().__init__(
             f"malformed sentence at position {position}: expected {expected}, got {found}\n"
             + _pointer(text, position)
@@ -77,26 +71,18 @@ class WrongAnswerError(SentenceError):
 
 @dataclass(frozen=True)
 class Sentence:
-    """A well-formed text, at least up to its '='; the answer may be missing, or wrong.
+    """A well-formed text, at least up to its '='; the answer may be missing, or wrong."""
 
-    Attributes:
-        body: the tokens between '[BOS]' and '='.
-        answer: '4', '5', or None where the text ends with '='.
-        ended: whether '[EOS]' was written.
-    """
-
-    body: tuple[Token, ...]
+    body: tuple[Token, ...]  # between '[BOS]' and '='
     answer: Answer | None = None
-    ended: bool = False
+    ended: bool = False  # whether '[EOS]' was written
 
     def __post_init__(self) -> None:
         if not all(token in COUNTED for token in self.body) or isinstance(self.body, str):
             raise ValueError(f"body: expected tokens '0', '1' and '2', got {self.body!r}")
         if self.answer not in ("4", "5", None) or (self.ended and self.answer is None):
-            raise ValueError(
-                f"answer: expected '4', '5' or, where '[EOS]' is not written, None; "
-                f"got {self.answer!r}"
-            )
+            expected = "'4', '5' or, where '[EOS]' is not written, None"
+            raise ValueError(f"answer: expected {expected}; got {self.answer!r}")
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -107,18 +93,13 @@ class Sentence:
     @property
     def right_answer(self) -> Answer:
         """The answer that the counts call for."""
-        n0, n1, _ = self.counts
-        return right_answer(n0, n1)
+        return right_answer(*self.counts[:2])
 
     @property
     def tokens(self) -> list[Token]:
         """The sentence as tokens, '[BOS]' first, as far as it was written."""
-        tokens = [Token.BOS, *self.body, Token.EQUALS]
-        if self.answer is not None:
-            tokens.append(_BY_TEXT[self.answer])
-        if self.ended:
-            tokens.append(Token.EOS)
-        return tokens
+        answer = [] if self.answer is None else [_BY_TEXT[self.answer]]
+        return [Token.BOS, *self.body, Token.EQUALS, *answer, *[Token.EOS] * self.ended]
 
     def __str__(self) -> str:
         return "".join(token.text for token in self.tokens[1:] if token is not Token.EOS)
@@ -128,7 +109,7 @@ def right_answer(n0: int, n1: int) -> Answer:
     """Return '4' if there are more 1s than 0s, else '5'.
 
     Example:
-        >>> cl.right_answer(3, 5), cl.right_answer(4, 4)  # ties are '5'
+        >>> right_answer(3, 5), right_answer(4, 4)  # ties are '5'
         ('4', '5')
     """
     for name, count in (("n0", n0), ("n1", n1)):
@@ -152,31 +133,14 @@ def parse(text: str) -> Sentence:
     """
     if not isinstance(text, str):
         raise TypeError(f"expected a sentence as a str such as '0110=5', got {text!r}")
-    position = len(Token.BOS.text) if text.startswith(Token.BOS.text) else 0
-    body = []
-    while (token := _token_at(text, position)) in COUNTED:
-        body.append(Token(token))
-        position += 1
-    if token is not Token.EQUALS:
-        raise MalformedSentenceError(text, position, "'0', '1', '2' or '='")
-    position += 1
-    if position == len(text):
-        return Sentence(tuple(body))
-    answer: Answer
-    match _token_at(text, position):
-        case Token.FOUR:
-            answer = "4"
-        case Token.FIVE:
-            answer = "5"
-        case _:
-            raise MalformedSentenceError(text, position, "'4', '5' or the end")
-    position += 1
-    ended = text.startswith(Token.EOS.text, position)
-    if ended:
-        position += len(Token.EOS.text)
-    if position != len(text):
-        raise MalformedSentenceError(text, position, "the end" if ended else "'[EOS]' or the end")
-    return Sentence(tuple(body), answer, ended)
+    read: Any = re.match(_SENTENCE, text)  # nothing at all would do, so it is never None
+    body, equals, answer, end = read.groups()
+    if equals is None:
+        raise MalformedSentenceError(text, read.end(), "'0', '1', '2' or '='")
+    if read.end() < len(text):
+        before_end = "'4', '5' or " if answer is None else "'[EOS]' or " if end is None else ""
+        raise MalformedSentenceError(text, read.end(), f"{before_end}the end")
+    return Sentence(tuple(_BY_TEXT[digit] for digit in body), answer, end is not None)
 
 
 def validate(text: str) -> Sentence:
@@ -219,52 +183,33 @@ def decode(tokens: Iterable[int]) -> str:
             message = f"token {token!r} at position {position}: expected a whole number"
             raise TypeError(message) from error
         if not 0 <= ids[-1] < len(TOKENS):
-            raise ValueError(
-                f"token {ids[-1]} at position {position} is not in the vocabulary: "
-                f"expected 0 to {len(TOKENS) - 1}"
-            )
+            where = f"token {ids[-1]} at position {position}"
+            last = len(TOKENS) - 1
+            raise ValueError(f"{where} is not in the vocabulary: expected 0 to {last}")
     return "".join(TOKENS[token] for token in ids)
 
 
 def split_into_tokens(text: str) -> list[Token]:
-    """Cut any text over the vocabulary into tokens, grammatical or not.
-
-    Raises:
-        MalformedSentenceError: at the first character that belongs to no token.
-    """
+    """Cut any text over the vocabulary into tokens; raise at a character that is in none."""
     tokens: list[Token] = []
     position = 0
-    while position < len(text):
-        token = _token_at(text, position)
-        if token is None:
-            raise MalformedSentenceError(text, position, f"one of {' '.join(TOKENS)}")
-        tokens.append(token)
-        position += len(token.text)
+    while token := _TOKEN.match(text, position):
+        tokens.append(_BY_TEXT[token[0]])
+        position = token.end()
+    if position < len(text):
+        raise MalformedSentenceError(text, position, f"one of {' '.join(TOKENS)}")
     return tokens
-
-
-def _token_at(text: str, position: int) -> Token | None:
-    return next((t for piece, t in _BY_TEXT.items() if text.startswith(piece, position)), None)
-
-
-def _token_text_at(text: str, position: int) -> str:
-    token = _token_at(text, position)
-    return text[position] if token is None else token.text
 
 
 def _pointer(text: str, position: int, width: int = 60) -> str:
     """Show the neighbourhood of a position, with a caret under it."""
     start = max(0, position - width // 2)
-    piece = _printable(text[start : start + width])
+    # Tabs and newlines would break the line or move the caret.
+    piece = "".join(c if c.isprintable() else "·" for c in text[start : start + width])
     before = "…" if start > 0 else ""
     after = "…" if start + width < len(text) else ""
     caret = " " * (len(before) + position - start) + "^"
     return f"    {before}{piece}{after}\n    {caret}"
-
-
-def _printable(text: str) -> str:
-    """Replace what would break the line or move the caret, such as tabs and newlines."""
-    return "".join(character if character.isprintable() else "·" for character in text)
 
 
 def _shorten(text: str, width: int = 60) -> str:

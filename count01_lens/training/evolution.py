@@ -5,6 +5,7 @@ thousands of heads are measured without building a single HookedTransformer.
 """
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,17 +17,13 @@ from count01_lens.common.types import Array
 from count01_lens.common.validation import check_ints
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.readout import attention_ratios, head_weights
-from count01_lens.heads.analysis import category_of
-from count01_lens.heads.metrics import (
-    end_accuracy,
-    learned_accuracy,
-    model_accuracies,
-    roc_auc,
-    separation_fits,
-    separation_scores,
-)
-from count01_lens.heads.runners import head_data_of_form
+from count01_lens.heads.analysis import head_table
+from count01_lens.heads.head_data import collect
+from count01_lens.heads.metrics import Groups
+from count01_lens.heads.runners import CountRunner
+from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.dataset import Splits, make_splits
+from count01_lens.tasks.prompts import Task
 
 if TYPE_CHECKING:
     from count01_lens.training.training_run import TrainResult
@@ -51,18 +48,15 @@ def head_evolution(
         a row per model, epoch and head: the columns of `head_metrics`, and model, seed, epoch.
     """
     config = result.configs[0]
-    splits = make_splits(config.data_seed) if splits is None else splits
+    task = Count01(make_splits(config.data_seed) if splits is None else splits)
     chosen = result.snapshot_epochs if epochs is None else check_ints("epochs", epochs, at_least=0)
     starts: list[Array | None] = [None] * len(result.seeds)
     tables = []
     for epoch in track(chosen, len(chosen), "heads during training", progress):
         forms = split_stack(result.count_form(epoch=epoch))
         for model, (form, seed) in enumerate(zip(forms, result.seeds, strict=True)):
-            table, starts[model] = _measured(form, splits, starts[model])
-            table.insert(0, "epoch", epoch)
-            table.insert(0, "seed", seed)
-            table.insert(0, "model", model)
-            tables.append(table)
+            table, starts[model] = _measured(form, task, starts[model])
+            tables.append(pd.DataFrame({"model": model, "seed": seed, "epoch": epoch, **table}))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -70,54 +64,30 @@ def head_metrics(form: CountForm, splits: Splits) -> pd.DataFrame:
     """Measure every head of one model, given as its token tables.
 
     Returns:
-        a row per head: l_acc, roc_auc, s_acc, category, eos_l_acc, mean_margin, std_margin,
-        one_sided (how often its share favours the answer that it favours more often), w01, w02,
-        head_weight; accuracy and eos_accuracy are those of the whole model.
+        a row per head: head, a column per metric, s-acc on ties and others, category,
+        mean_margin, std_margin, one_sided (how often the head favours the answer that it favours
+        more often), w01, w02, head_weight; accuracy and eos_accuracy of the whole model.
     """
-    return _measured(form, splits, None)[0]
+    return _measured(form, Count01(splits), None)[0]
 
 
 def split_stack(form: CountForm) -> list[CountForm]:
     """Take the tables of a stack apart: a CountForm for each model."""
-    return [
-        CountForm(
-            form.scores[[model]],
-            form.values[[model]],
-            form.logit_weights[[model]],
-            form.logit_bias[[model]],
-        )
-        for model in range(len(form.scores))
-    ]
+    tables = zip(*(getattr(form, field.name).split(1) for field in fields(form)), strict=True)
+    return [CountForm(*of_model) for of_model in tables]
 
 
 def _measured(
-    form: CountForm, splits: Splits, start: Float[Array, "head feature_and_bias"] | None
-) -> tuple[pd.DataFrame, Array]:
-    """Measure heads; separators start from those of the epoch before, which are close."""
-    data = head_data_of_form(form, splits)
-    singles = np.eye(data.n_heads, dtype=bool)
-    fits = separation_fits(data, singles, start=start)
-    s_acc = separation_scores(data, fits)
-    margins = data.shares[:, :, 0] - data.shares[:, :, 1]
-    w01, w02 = attention_ratios(form)
-    whole = model_accuracies(data, splits.test.ties.numpy())
-    table = pd.DataFrame(
-        {
-            "head": np.arange(data.n_heads),
-            "l_acc": learned_accuracy(data, singles),
-            "roc_auc": roc_auc(data, singles),
-            "s_acc": s_acc,
-            "category": category_of(s_acc),
-            "eos_l_acc": end_accuracy(data, singles),
-            "mean_margin": margins.mean(axis=0),
-            "std_margin": margins.std(axis=0),
-            # How often the head's share favours the answer that it favours more often.
-            "one_sided": np.maximum((margins > 0).mean(axis=0), (margins <= 0).mean(axis=0)),
-            "w01": w01,
-            "w02": w02,
-            "head_weight": head_weights(form),
-            "accuracy": whole["answer"],
-            "eos_accuracy": whole["eos"],
-        }
-    )
-    return table, fits.weights
+    form: CountForm, task: Task, start: Float[Array, "head row feature_and_bias"] | None
+) -> tuple[pd.DataFrame, Array | None]:
+    """Measure heads; probes start from those of the epoch before, which are close."""
+    data = collect(CountRunner(form), task)
+    singles = Groups(data, np.eye(data.n_heads, dtype=bool), start=start)
+    table = head_table(singles, [(0, head) for head in range(data.n_heads)])
+    margins = data.answer.heads[:, :, 0] - data.answer.heads[:, :, 1]
+    table["one_sided"] = np.maximum((margins > 0).mean(axis=0), (margins <= 0).mean(axis=0))
+    table["w01"], table["w02"] = attention_ratios(form)
+    table["head_weight"] = head_weights(form)
+    whole = data.accuracies()
+    table["accuracy"], table["eos_accuracy"] = whole["answer"], whole["end"]
+    return table.drop(columns="layer"), singles.fits.starts

@@ -8,11 +8,11 @@ computes only the stacks that are new.
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -21,17 +21,16 @@ from count01_lens.common.storage import json_bytes, write_atomically
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_int, check_ints
 from count01_lens.common.versions import library_versions
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.outcome import Outcome, Status
 from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import Job, Outcome, Status, run_jobs
-from count01_lens.models.model import ModelConfig, hooked_transformer
+from count01_lens.jobs.running import run_jobs
+from count01_lens.models.build import hooked_transformer
+from count01_lens.models.config import ModelConfig
 from count01_lens.training.evolution import head_evolution
-from count01_lens.training.recipe import TrainConfig
+from count01_lens.training.recipe import TrainConfig, training_cost
 from count01_lens.training.stack import raw_of
 from count01_lens.training.training_run import train
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _VERSION = "1"
 _MOST_MODELS, _MOST_HEADS = 50, 400  # of a stack: beyond, a larger one is no faster per model
@@ -70,8 +69,7 @@ class ModelSweep:
         if self.models.empty:
             return done
         varied = varied_columns(self.configs) or ["n_heads", "d_embed"]
-        by_recipe = self.models.groupby(varied, dropna=False)
-        table = by_recipe.agg(
+        table = self.models.groupby(varied, dropna=False).agg(
             models=("seed", "size"),
             accuracy=("test_accuracy", "mean"),
             lowest=("test_accuracy", "min"),
@@ -102,22 +100,19 @@ def model_grid(
     """
     base = TrainConfig() if base is None else base
     of_model = {field.name for field in dataclasses.fields(ModelConfig)}
-    of_recipe = {field.name for field in dataclasses.fields(TrainConfig)} - {"model"}
     for name, values in axes.items():
-        if name not in of_model | of_recipe:
-            raise ValueError(f"expected fields of {sorted(of_model | of_recipe)}, got {name!r}")
+        if name not in base.fields():
+            raise ValueError(f"expected fields of {sorted(base.fields())}, got {name!r}")
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ValueError(f"{name}: expected a list of values, got {values!r}")
-    sized_anew = {"d_embed", "n_heads"} & axes.keys()
+    d_head = {"d_head": None} if {"d_embed", "n_heads"} & axes.keys() else {}
     configs, impossible = [], []
     for chosen in itertools.product(*axes.values()):
         given = dict(zip(axes, chosen, strict=True))
-        shape = {name: value for name, value in given.items() if name in of_model}
-        if sized_anew:
-            shape.setdefault("d_head", None)
-        recipe = {name: value for name, value in given.items() if name in of_recipe}
+        shape = {name: given[name] for name in axes if name in of_model}
+        recipe = {name: given[name] for name in axes if name not in of_model}
         try:
-            model = dataclasses.replace(base.model, **shape)
+            model = dataclasses.replace(base.model, **d_head | shape)
         except ValueError as error:
             impossible.append(f"{given}: {error}")
             continue
@@ -134,7 +129,7 @@ def sweep_models(
     workers: int | None = None,
     executor: Executor | None = None,
     time_limit: float | None = None,
-    progress: "bool | Callable[[Status], None] | None" = None,
+    progress: bool | Callable[[Status], None] | None = None,
 ) -> ModelSweep:
     """Train every recipe with every seed, and measure every head.
 
@@ -165,35 +160,24 @@ def sweep_models(
     }
     store = ResultStore(out / "jobs")
     outcome = run_jobs(
-        jobs,
-        store,
-        workers=workers,
-        executor=executor,
-        time_limit=time_limit,
-        progress=progress,
+        jobs, store, workers=workers, executor=executor, time_limit=time_limit, progress=progress
     )
     done = {job.key for job in [*outcome.found, *outcome.new]}
-    tables: dict[str, list[pd.DataFrame]] = {"models": [], "heads": []}
-    for job, number in jobs.items():
-        if job.key in done:
-            value = store.load(job)
-            for name, found in tables.items():
-                found.append(_described(value[name], number, recipes[number]))
-    joined = {
-        name: pd.concat(found, ignore_index=True) if found else pd.DataFrame()
-        for name, found in tables.items()
-    }
-    for name, table in joined.items():
-        write_atomically(out / f"{name}.csv", table.to_csv(index=False).encode())
+    values = [(store.load(job), number) for job, number in jobs.items() if job.key in done]
+    tables = {}
+    for name in ("models", "heads"):
+        found = [_described(value[name], number, recipes[number]) for value, number in values]
+        tables[name] = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+        write_atomically(out / f"{name}.csv", tables[name].to_csv(index=False).encode())
     about = {
         "configs": [config.to_dict() for config in recipes],
         "seeds": numbers,
         "versions": library_versions(),
-        "models": len(joined["models"]),
+        "models": len(tables["models"]),
         "jobs_without_result": len(jobs) - len(done),
     }
     write_atomically(out / "sweep.json", json_bytes(about))
-    return ModelSweep(recipes, joined["models"], joined["heads"], outcome, store)
+    return ModelSweep(recipes, tables["models"], tables["heads"], outcome, store)
 
 
 def train_stack(recipe: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
@@ -211,30 +195,22 @@ def train_stack(recipe: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
 
 def varied_columns(configs: Iterable[TrainConfig]) -> list[str]:
     """Name the fields in which recipes differ."""
-    first, *others = (_fields(config) for config in configs)
+    first, *others = (config.fields() for config in configs)
     return [name for name in first if any(other[name] != first[name] for other in others)]
 
 
 def _jobs_of(config: TrainConfig, seeds: Sequence[int], per_job: int | None) -> list[Job]:
-    fitting = min(_MOST_MODELS, max(1, _MOST_HEADS // config.model.n_heads))
-    size = fitting if per_job is None else per_job
+    size = per_job or min(_MOST_MODELS, max(1, _MOST_HEADS // config.model.n_heads))
     jobs = []
     for start in range(0, len(seeds), size):
         together = list(seeds[start : start + size])
-        # Measured on one core: a step takes 4 ms, and more with models and heads.
-        step = 4 + len(together) * (0.065 + 0.007 * config.model.n_heads)
         configuration = {"recipe": config.to_dict(), "seeds": together}
-        cost = step * config.epochs / config.batch_size
+        cost = training_cost(config, len(together))
         jobs.append(Job("stack", train_stack, configuration, _VERSION, cost))
     return jobs
 
 
-def _fields(config: TrainConfig) -> Mapping[str, Any]:
-    values = config.to_dict()
-    return {**values.pop("model"), **values}
-
-
 def _described(table: pd.DataFrame, number: int, config: TrainConfig) -> pd.DataFrame:
     """Put the recipe in front of its results."""
-    described = pd.DataFrame({"config": number, **_fields(config)}, index=table.index)
+    described = pd.DataFrame({"config": number, **config.fields()}, index=table.index)
     return pd.concat([described, table], axis=1)

@@ -1,48 +1,36 @@
 """Where a training run lives: in memory, or in a directory from which it can go on.
 
-    run.json            what the run is: recipes, seeds, data, snapshots, versions
+    run.safetensors     what the run is: recipes, seeds, data, snapshots, versions
     state.safetensors   everything needed to go on after the last complete epoch
     snapshots/          parameters of the whole stack, by step
 
-`state.safetensors` is replaced atomically after an epoch's snapshots are on disk, so a run killed
-at any moment goes on from the last epoch that it names. What comes after is computed again, and
-comes out the same, because nothing depends on when the run was stopped.
+All are bundles. `state.safetensors` is replaced after an epoch's snapshots are on disk, so a run
+killed at any moment goes on from the last epoch that it names. What comes after is computed again,
+and comes out the same, because nothing depends on when the run was stopped.
 """
 
-import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from count01_lens.common.storage import (
-    LARGEST_JSON,
-    is_temporary,
-    json_bytes,
-    load_tensors,
-    locked,
-    parse_json,
-    read_file,
-    remove_temporary_files,
-    save_tensors,
-    sha256,
-    write_atomically,
-)
+from count01_lens.common import storage
+from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
+from count01_lens.common.validation import check_int
 from count01_lens.common.versions import library_versions
-from count01_lens.models.model import raw_shapes
+from count01_lens.models.parameters import raw_shapes
 from count01_lens.tasks.dataset import Splits
 from count01_lens.training.recipe import TrainConfig, steps_per_epoch
 from count01_lens.training.stack import AdamW, Rows
 
-FORMAT = 1
+RUN, STATE, SNAPSHOT = "training run", "training state", "training snapshot"
 
 
 class RunDirectoryError(ValueError):
@@ -53,281 +41,207 @@ class RunDirectoryError(ValueError):
 class TrainState:
     """Everything that training needs to go on."""
 
-    epoch: int
     rows: Rows
     optimiser: AdamW
     history: list[dict[str, Any]]
 
+    @property
+    def epoch(self) -> int:
+        """How many epochs are complete."""
+        return int(self.history[-1]["epoch"]) if self.history else 0
 
-@dataclass(frozen=True)
-class RunIdentity:
-    """What makes a run the same run."""
+
+@dataclass(frozen=True, eq=False)
+class TrainingRun(Mapping[int, Rows]):
+    """What makes a run this run, and what is kept of it: the parameters by step.
+
+    Where there is no path, snapshots are kept in memory, and states not at all.
+    """
 
     configs: Sequence[TrainConfig]
     seeds: Sequence[int]
     splits: Splits
     snapshot_steps: Sequence[int]
+    path: Path | None = None
 
     @cached_property
-    def description(self) -> dict[str, Any]:
-        """The identity as plain values."""
-        counts = (self.splits.train, self.splits.validation, self.splits.test)
+    def steps_per_epoch(self) -> int:
+        """Number of batches in the training split."""
+        return steps_per_epoch(self.configs[0], self.splits)
+
+    @cached_property
+    def _description(self) -> dict[str, Any]:
+        splits = (self.splits.train, self.splits.validation, self.splits.test)
         return {
             "configs": [config.to_dict() for config in self.configs],
             "seeds": list(self.seeds),
             "snapshot_steps": list(self.snapshot_steps),
-            "data_sha256": [sha256(split.counts.numpy().tobytes()) for split in counts],
+            "data_sha256": [storage.sha256(split.counts.numpy().tobytes()) for split in splits],
         }
 
     @cached_property
-    def shape(self) -> tuple[int, int]:
-        """Models and parameters of the stack."""
-        shapes = raw_shapes(self.configs[0].model).values()
-        return len(self.seeds), sum(map(math.prod, shapes))
+    def _mark(self) -> str:
+        """What tells the files of this run from those of another of the same shape."""
+        return storage.sha256(storage.json_bytes(self._description))
 
-    def recorded(self, epoch: int) -> list[tuple[int, int]]:
-        """Epoch and step of each line of history, up to the end of an epoch."""
-        per_epoch = steps_per_epoch(self.configs[0], self.splits)
-        ends = range(0, epoch * per_epoch + 1, per_epoch)
-        steps = {*ends, *(step for step in self.snapshot_steps if step < ends[-1])}
-        return [(step // per_epoch, step) for step in sorted(steps)]
+    @cached_property
+    def _in_memory(self) -> dict[int, Rows]:
+        return {}
 
-
-class Store(Protocol):
-    """Where states and snapshots are kept."""
-
-    def opened(self) -> AbstractContextManager[None]:
-        """Prepare for writing; raise if the place holds something else."""
-
-    def load_state(self) -> TrainState | None:
-        """Return the state after the last complete epoch, if there is one."""
-
-    def save_state(self, state: TrainState) -> None:
-        """Keep the state after an epoch."""
-
-    def save_snapshot(self, step: int, rows: Rows) -> None:
-        """Keep the parameters after a step."""
-
-    def snapshots(self, steps: Sequence[int]) -> Mapping[int, Rows]:
-        """Give access to the snapshots of these steps."""
-
-
-class MemoryStore:
-    """Keeps snapshots in memory, and no states."""
-
-    def __init__(self) -> None:
-        self._snapshots: dict[int, Rows] = {}
-
-    def opened(self) -> AbstractContextManager[None]:
-        """Nothing to prepare."""
-        return nullcontext()
-
-    def load_state(self) -> TrainState | None:
-        """Memory holds no earlier run."""
-        return None
-
-    def save_state(self, state: TrainState) -> None:
-        """A run in memory cannot be resumed."""
-
-    def save_snapshot(self, step: int, rows: Rows) -> None:
-        """Keep the parameters after a step."""
-        self._snapshots[step] = rows
-
-    def snapshots(self, steps: Sequence[int]) -> Mapping[int, Rows]:
-        """Return the snapshots of these steps."""
-        return {step: self._snapshots[step] for step in steps}
-
-
-class RunDirectory:
-    """Keeps a run in a directory."""
-
-    def __init__(self, path: Path, identity: RunIdentity):
-        self.path, self.identity = path, identity
-        self._warned = False
+    def _file(self, name: str) -> Path:
+        return (self.path or Path()) / f"{name}.safetensors"
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Make or check the directory, and keep other processes out of it."""
-        self._check()  # before anything is touched
-        self._snapshot_directory.mkdir(parents=True, exist_ok=True)
-        with locked(self.path):
-            self._check()  # once more, now that nobody else can write it
-            remove_temporary_files(self.path)
-            remove_temporary_files(self._snapshot_directory)
-            if not self._run_file.exists():
-                content = {**self._expected, "versions": library_versions()}
-                write_atomically(self._run_file, json_bytes(content))
+        """Make or check the directory, if there is one, and keep other processes out of it."""
+        if self.path is None:
+            yield
+            return
+        self._found()  # before anything is touched
+        (self.path / "snapshots").mkdir(parents=True, exist_ok=True)
+        with storage.locked(self.path):
+            found = self._found()  # once more, now that nobody else can write it
+            storage.remove_temporary_files(self.path)
+            storage.remove_temporary_files(self.path / "snapshots")
+            versions = library_versions()
+            if found is None:
+                about = {**self._description, "versions": versions}
+                write_bundle(self._file("run"), Bundle(RUN, about, {}))
+            elif found.get("versions") != versions:
+                warnings.warn(
+                    f"{self.path}: was begun with other library versions "
+                    f"({shortened(found.get('versions'))}); the rest of the run may differ in "
+                    "rounding",
+                    stacklevel=2,
+                )
             yield
 
-    def _check(self) -> None:
-        """Raise if the directory holds anything but this run; touch nothing."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RunDirectoryError(f"{self.path}: expected a directory, got a file")
-        if self._snapshot_directory.exists() and not self._snapshot_directory.is_dir():
-            raise RunDirectoryError(
-                f"{self._snapshot_directory}: expected a directory, got a file; "
-                "choose another directory"
-            )
-        if self._run_file.exists():
-            self._check_identity()
-        elif self.path.is_dir():
-            foreign = sorted(
-                entry.name
-                for entry in self.path.iterdir()
-                if entry.name not in (".lock", "snapshots") and not is_temporary(entry)
-            )
+    def _found(self) -> Mapping[str, Any] | None:
+        """Return what was stored of the run; raise if there is anything else, touch nothing."""
+        run = self._file("run")
+        for path in (run.parent, run.parent / "snapshots"):
+            if path.exists() and not path.is_dir():
+                raise RunDirectoryError(
+                    f"{path}: expected a directory, got a file; choose another directory"
+                )
+        if not run.exists():
+            entries = sorted(run.parent.iterdir()) if run.parent.exists() else []
+            names = [entry.name for entry in entries if not storage.is_temporary(entry)]
+            foreign = [name for name in names if name not in (".lock", "snapshots")]
             if foreign:
                 raise RunDirectoryError(
-                    f"{self.path}: expected an empty directory or a training run, got "
+                    f"{run.parent}: expected an empty directory or a training run, got "
                     f"{', '.join(foreign[:5])}; choose another directory"
                 )
-
-    def load_state(self) -> TrainState | None:
-        """Read the state after the last complete epoch."""
-        if not self._state_file.exists():
             return None
-        with _explained(self._state_file):
-            rows = ("rows", "first_moment", "second_moment")
-            tensors = self._load(self._state_file, rows, others=("epoch", "steps", "history"))
-            epoch, steps = int(tensors["epoch"]), int(tensors["steps"])
-            history = parse_json(tensors["history"].numpy().tobytes(), finite=False)
-            if not 0 < epoch <= self.identity.configs[0].epochs:
-                raise ValueError(f"expected an epoch of the run, got {epoch}")
-            self._check_history(history, epoch, steps)
-        optimiser = AdamW(tensors["first_moment"], tensors["second_moment"], steps)
-        return TrainState(epoch, tensors["rows"], optimiser, history)
-
-    def save_state(self, state: TrainState) -> None:
-        """Replace the stored state."""
-        history = json.dumps(state.history).encode()
-        save_tensors(
-            self._state_file,
-            {
-                "run": self._mark,
-                "epoch": torch.tensor(state.epoch),
-                "steps": torch.tensor(state.optimiser.steps),
-                "rows": state.rows,
-                "first_moment": state.optimiser.first_moment,
-                "second_moment": state.optimiser.second_moment,
-                "history": torch.frombuffer(bytearray(history), dtype=torch.uint8),
-            },
-        )
-
-    def save_snapshot(self, step: int, rows: Rows) -> None:
-        """Write the parameters after a step."""
-        tensors = {"run": self._mark, "step": torch.tensor(step), "rows": rows}
-        save_tensors(self._snapshot_file(step), tensors)
-
-    def snapshots(self, steps: Sequence[int]) -> Mapping[int, Rows]:
-        """Return a mapping that reads a snapshot when it is asked for."""
-        return _StoredSnapshots(steps, self._load_snapshot)
-
-    def _load_snapshot(self, step: int) -> Rows:
-        path = self._snapshot_file(step)
-        with _explained(path):
-            tensors = self._load(path, ("rows",))
-            if int(tensors.get("step", step)) != step:  # older ones have none
-                raise ValueError(f"expected the snapshot of step {step}, got another")
-        return tensors["rows"]
-
-    def _load(
-        self, path: Path, rows: Sequence[str], others: Sequence[str] = ()
-    ) -> dict[str, Tensor]:
-        """Read a file of this run: tensors with a row for each model, and others."""
-        tensors = load_tensors(path)
-        if tensors.keys() - {"run", "step"} != {*rows, *others}:
-            raise ValueError(f"expected {[*rows, *others]}, got {shortened(sorted(tensors))}")
-        if not torch.equal(tensors.get("run", self._mark), self._mark):  # older ones have none
-            raise ValueError("it belongs to another run")
-        shape, dtype = self.identity.shape, self.identity.configs[0].dtype
-        for name in rows:
-            tensor = tensors[name]
-            if tensor.shape != shape or tensor.dtype != dtype or not tensor.isfinite().all():
-                raise ValueError(f"{name}: expected finite numbers {dtype} {list(shape)}")
-        return tensors
-
-    @cached_property
-    def _mark(self) -> Tensor:
-        """What tells the files of this run from those of another of the same shape."""
-        identity = bytes.fromhex(sha256(json_bytes(self._expected)))
-        return torch.frombuffer(bytearray(identity), dtype=torch.uint8)
-
-    def _check_history(self, history: Any, epoch: int, steps: int) -> None:
-        expected = self.identity.recorded(epoch)
-        found = [(row["epoch"], row["step"]) for row in history]
-        if found != expected or steps != expected[-1][1]:
-            raise ValueError(f"expected a history up to step {expected[-1][1]}, got another")
-        one_each = [float] * len(self.identity.seeds)
-        for row in history:
-            columns = [row[name] for name in row if name not in ("epoch", "step")]
-            if row.keys() != history[0].keys() or not all(
-                isinstance(column, list) and [type(value) for value in column] == one_each
-                for column in columns
-            ):
-                raise ValueError(f"expected a number for each model, got {shortened(row)}")
-
-    @cached_property
-    def _expected(self) -> dict[str, Any]:
-        description: dict[str, Any] = json.loads(json_bytes(self.identity.description))
-        return {"format": FORMAT, **description}
-
-    def _check_identity(self) -> None:
-        expected = self._expected
         try:
-            found = parse_json(read_file(self._run_file, LARGEST_JSON))
-            versions = found["versions"]
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise RunDirectoryError(
-                f"{self._run_file}: expected the file of a training run, which this is not "
-                f"({error}); choose another directory"
-            ) from error
-        different = [key for key in expected if found.get(key) != expected[key]]
+            found = read_bundle(run, RUN).about
+        except storage.DamagedFileError as error:
+            raise RunDirectoryError(f"{error}; or choose another directory") from error
+        different = [key for key, value in self._description.items() if found.get(key) != value]
         if different:
             raise RunDirectoryError(
-                f"{self.path}: holds another run (its {', '.join(different)} differ); "
+                f"{run.parent}: holds another run (its {', '.join(different)} differ); "
                 "choose another directory, or delete this one"
             )
-        if versions != library_versions() and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{self.path}: was begun with other library versions ({shortened(versions)}); the "
-                "rest of the run may differ in rounding",
-                stacklevel=2,
-            )
+        return found
 
-    @property
-    def _run_file(self) -> Path:
-        return self.path / "run.json"
+    def load_state(self) -> TrainState | None:
+        """Read the state after the last complete epoch, if there is one."""
+        path = self._file("state")
+        if self.path is None or not path.exists():
+            return None
+        with _explained(path):
+            rows = ("rows", "first_moment", "second_moment")
+            bundle = self._read(path, STATE, rows, others=("history",))
+            epoch = check_int("epoch", bundle.about["epoch"], at_least=1)
+            if epoch > self.configs[0].epochs:
+                raise ValueError(f"expected an epoch of the run, got {epoch}")
+            history = self._history_of(bundle, epoch)
+        parameters, first, second = (bundle.tensors[name] for name in rows)
+        return TrainState(parameters, AdamW(first, second, history[-1]["step"]), history)
 
-    @property
-    def _state_file(self) -> Path:
-        return self.path / "state.safetensors"
+    def save_state(self, state: TrainState) -> None:
+        """Replace the stored state after an epoch."""
+        if self.path is None:
+            return
+        columns = [name for name in state.history[0] if name not in ("epoch", "step")]
+        lines = [[line[name] for name in columns] for line in state.history]
+        tensors = {
+            "rows": state.rows,
+            "first_moment": state.optimiser.first_moment,
+            "second_moment": state.optimiser.second_moment,
+            "history": torch.tensor(lines, dtype=torch.float64),
+        }
+        about = {"run": self._mark, "epoch": state.epoch, "columns": columns}
+        write_bundle(self._file("state"), Bundle(STATE, about, tensors))
 
-    @property
-    def _snapshot_directory(self) -> Path:
-        return self.path / "snapshots"
-
-    def _snapshot_file(self, step: int) -> Path:
-        return self._snapshot_directory / f"step-{step:07d}.safetensors"
-
-
-class _StoredSnapshots(Mapping[int, Rows]):
-    def __init__(self, steps: Sequence[int], load: Callable[[int], Rows]):
-        self._steps, self._load = steps, load
+    def save_snapshot(self, step: int, rows: Rows) -> None:
+        """Keep the parameters after a step."""
+        if self.path is None:
+            self._in_memory[step] = rows.detach().clone()
+            return
+        bundle = Bundle(SNAPSHOT, {"run": self._mark, "step": step}, {"rows": rows})
+        write_bundle(self._snapshot_file(step), bundle)
 
     def __getitem__(self, step: int) -> Rows:
+        """Read a snapshot when it is asked for."""
         if step not in self:
             raise KeyError(step)
-        return self._load(step)
+        if self.path is None:
+            return self._in_memory[step]
+        path = self._snapshot_file(step)
+        with _explained(path):
+            bundle = self._read(path, SNAPSHOT, ("rows",))
+            if bundle.about["step"] != step:
+                raise ValueError(f"expected the snapshot of step {step}, got another")
+        return bundle.tensors["rows"]
 
     def __contains__(self, step: object) -> bool:
-        return step in self._steps  # without reading it
+        return step in self.snapshot_steps  # without reading it
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._steps)
+        return iter(self.snapshot_steps)
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self.snapshot_steps)
+
+    def _snapshot_file(self, step: int) -> Path:
+        return self._file(f"snapshots/step-{step:07d}")
+
+    def _read(
+        self, path: Path, kind: str, rows: Sequence[str], others: Sequence[str] = ()
+    ) -> Bundle:
+        """Read a file of this run: tensors with a row for each model, and others."""
+        bundle = read_bundle(path, kind)
+        if bundle.about["run"] != self._mark:
+            raise ValueError("it belongs to another run")
+        if bundle.tensors.keys() != {*rows, *others}:
+            raise ValueError(f"expected {[*rows, *others]}, got {shortened([*bundle.tensors])}")
+        dtype, shapes = self.configs[0].dtype, raw_shapes(self.configs[0].model).values()
+        shape = (len(self.seeds), sum(map(math.prod, shapes)))
+        for name in rows:
+            tensor = bundle.tensors[name]
+            if tensor.shape != shape or tensor.dtype != dtype or not tensor.isfinite().all():
+                raise ValueError(f"{name}: expected finite numbers {dtype} {list(shape)}")
+        return bundle
+
+    def _history_of(self, bundle: Bundle, epochs: int) -> list[dict[str, Any]]:
+        """Turn a tensor into lines; when they were written follows from the run."""
+        last, history = epochs * self.steps_per_epoch, bundle.tensors["history"]
+        ends = range(0, last + 1, self.steps_per_epoch)
+        steps = sorted({*ends, *(step for step in self.snapshot_steps if step < last)})
+        columns = bundle.about["columns"]
+        if not isinstance(columns, list) or len({*columns, "epoch", "step"}) != len(columns) + 2:
+            raise ValueError(f"expected the names of different columns, got {shortened(columns)}")
+        expected = (len(steps), len(columns), len(self.seeds))
+        if history.shape != expected or history.dtype != torch.float64:
+            raise ValueError(f"history: expected float64 {expected}, got {list(history.shape)}")
+        return [
+            {"epoch": step // self.steps_per_epoch, "step": step}
+            | dict(zip(columns, line, strict=True))
+            for step, line in zip(steps, history.tolist(), strict=True)
+        ]
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from count01_lens.counts.closed_form import CountForm, scores_and_values
-from count01_lens.models.model import (
-    ModelConfig,
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import (
     Raw,
     raw_shapes,
     read_by_attention,

@@ -1,7 +1,6 @@
 """The training loop: batches, loss, optimiser steps and evaluation of a stack of models."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,19 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from count01_lens.common.progress import Progress
 from count01_lens.common.threads import one_thread
-from count01_lens.counts.closed_form import QUERIES, CountForm, asked, multiplicities
-from count01_lens.models.model import initial_raw, transformer_lens_parameters
-from count01_lens.tasks.dataset import Split, Splits
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
 from count01_lens.tasks.language import Token
-from count01_lens.training.recipe import TrainConfig, steps_per_epoch
-from count01_lens.training.run_directory import Store, TrainState
+from count01_lens.training.run_directory import TrainingRun, TrainState
 from count01_lens.training.stack import AdamW, Rows, count_form_of, from_rows, to_rows
 
 _ORDER_STREAM = 20
 _DROPOUT_STREAM = 21
 _IN_CACHE = 200_000  # numbers
+_FEWEST_SENTENCES = 300  # with fewer at once, the calls cost more than a full cache
 
 
 class TrainingDivergedError(RuntimeError):
@@ -44,59 +42,33 @@ def next_token_loss(
     return answer.mean(dim=-1) + eos_weight * eos.mean(dim=-1)
 
 
-@dataclass(frozen=True)
-class Sentences:
-    """A split in the form in which the closed form reads it, at both places at once."""
-
-    multiplicity: Float[Tensor, "both_samples query key"]
-    labels: Bool[Tensor, " sample"]
-
-    @classmethod
-    def of(cls, split: Split, dtype: torch.dtype) -> "Sentences":
-        """Prepare a split."""
-        return cls(multiplicities(split.counts, "both", dtype), split.labels)
-
-
-def evaluate(form: CountForm, sentences: Sentences) -> dict[str, Float[Tensor, " model"]]:
+def evaluate(
+    form: CountForm, asked: Multiplicities, labels: Bool[Tensor, " sample"]
+) -> dict[str, Float[Tensor, " model"]]:
     """Measure each model: answer and '[EOS]' accuracy, and how often it says '4' or '5' at all."""
     # Head outputs of a wide stack on a whole split are too large for a processor's cache.
-    at_once = max(300, _IN_CACHE // form.values[:, :, 0].numel())
-    pieces = [form.logits(piece, "both") for piece in torch.split(sentences.multiplicity, at_once)]
+    at_once = max(_FEWEST_SENTENCES, _IN_CACHE // form.values[:, :, 0].numel())
+    pieces = [form.logits(piece) for piece in asked.split(at_once)]
     at_equals, at_answer = torch.cat(pieces, dim=1).chunk(2, dim=1)
     shares = {
-        "accuracy": (four_margin(at_equals) > 0) == sentences.labels,
+        "accuracy": (four_margin(at_equals) > 0) == labels,
         "eos_accuracy": eos_margin(at_answer) > 0,
         "says_answer": says_answer(at_equals),
     }
     return {name: right.double().mean(dim=-1) for name, right in shares.items()}
 
 
-def _rows_at(
-    table: Float[Tensor, "row query key"], at: Int[Tensor, "model sample"]
-) -> Float[Tensor, "model sample query key"]:
-    """Take `table[at]`, with rows copied whole, which is several times faster."""
-    return table.index_select(0, at.flatten()).reshape(*at.shape, *table.shape[1:])
-
-
 class Trainer:
     """Trains the models of a stack epoch by epoch."""
 
-    def __init__(
-        self,
-        configs: Sequence[TrainConfig],
-        seeds: Sequence[int],
-        splits: Splits,
-        snapshot_steps: Sequence[int],
-        store: Store,
-    ):
-        self.configs, self.seeds, self.store = configs, seeds, store
-        self.shared = configs[0]
-        self.steps_per_epoch = steps_per_epoch(self.shared, splits)
-        self.snapshot_steps = frozenset(snapshot_steps)
-        self.train_split = Sentences.of(splits.train, self.shared.dtype)
-        self.held_out = {
-            "validation": Sentences.of(splits.validation, self.shared.dtype),
-            "test": Sentences.of(splits.test, self.shared.dtype),
+    def __init__(self, stored: TrainingRun):
+        self.stored, self.seeds, self.shared = stored, stored.seeds, stored.configs[0]
+        splits = {name: getattr(stored.splits, name) for name in ("train", "validation", "test")}
+        self.labels = {name: split.labels for name, split in splits.items()}
+        # In the form in which the closed form reads sentences, at '=' and at the answer at once.
+        self.asked = {
+            name: Multiplicities.at_both(split.counts, self.shared.dtype)
+            for name, split in splits.items()
         }
         self.learning_rate = self._per_model("learning_rate").unsqueeze(1)
         self.weight_decay = self._per_model("weight_decay").unsqueeze(1)
@@ -104,23 +76,20 @@ class Trainer:
 
     def initial_state(self) -> TrainState:
         """Draw every model's initial parameters from its own seed."""
-        raws = [
-            initial_raw(config.model, seed, config.dtype)
-            for config, seed in zip(self.configs, self.seeds, strict=True)
-        ]
-        rows = to_rows(raws)
-        return TrainState(epoch=0, rows=rows, optimiser=AdamW.for_rows(rows), history=[])
+        pairs = zip(self.stored.configs, self.seeds, strict=True)
+        rows = to_rows([initial_raw(config.model, seed, config.dtype) for config, seed in pairs])
+        return TrainState(rows, AdamW.for_rows(rows), history=[])
 
-    def run(self, state: TrainState, bar: Progress) -> None:
-        """Train until the last epoch, saving after each."""
+    def run(self, state: TrainState, show: Callable[[Mapping[str, Any]], None]) -> None:
+        """Train until the last epoch, saving after each and showing its line of history."""
         with one_thread():
-            if state.epoch == 0:
+            if not state.history:
                 self._record(state, torch.full((len(self.seeds),), torch.nan))
             while state.epoch < self.shared.epochs:
                 self._run_epoch(state)
                 self._check_finite(state.rows.sum(dim=1), state.optimiser.steps)
-                self.store.save_state(state)
-                bar.advance(state.history[-1])
+                self.stored.save_state(state)
+                show(state.history[-1])
 
     def _run_epoch(self, state: TrainState) -> None:
         keep_masks = self._dropout_masks(state.epoch)
@@ -128,10 +97,7 @@ class Trainer:
         for batch in torch.split(self._batch_order(state.epoch), self.shared.batch_size, dim=1):
             losses.append(self._step(state, batch, keep_masks))
             step = state.optimiser.steps
-            last_of_epoch = step % self.steps_per_epoch == 0
-            if last_of_epoch:
-                state.epoch += 1
-            if last_of_epoch or step in self.snapshot_steps:
+            if step % self.stored.steps_per_epoch == 0 or step in self.stored:
                 self._record(state, torch.stack(losses).mean(dim=0))
                 losses.clear()
 
@@ -139,31 +105,30 @@ class Trainer:
         self, state: TrainState, batch: Int[Tensor, "model sample"], keep_masks: Tensor | None
     ) -> Float[Tensor, " model"]:
         # The same sentences at '=' and at the answer.
-        at_both = torch.cat([batch, batch + len(self.train_split.labels)], dim=1)
-        multiplicity = _rows_at(self.train_split.multiplicity, at_both)
+        at_both = torch.cat([batch, batch + len(self.labels["train"])], dim=1)
+        sentences = self.asked["train"].batch(at_both)
         leaf = state.rows.requires_grad_()
         if keep_masks is None:
-            logits = count_form_of(leaf, self.shared.model).logits(multiplicity, "both")
+            logits = count_form_of(leaf, self.shared.model).logits(sentences)
         else:
             models = torch.arange(len(batch)).unsqueeze(1)
-            logits = self._logits_with_dropout(leaf, multiplicity, keep_masks[models, at_both])
+            logits = self._logits_with_dropout(leaf, sentences, keep_masks[models, at_both])
         at_equals, at_answer = logits.chunk(2, dim=1)
-        labels = self.train_split.labels[batch]
+        labels = self.labels["train"][batch]
         loss = next_token_loss(at_equals, at_answer, labels, self.eos_weight)
         self._check_finite(loss, state.optimiser.steps)
         (gradient,) = torch.autograd.grad(loss.sum(), leaf)
         leaf.requires_grad_(False)
-        total = self.shared.epochs * self.steps_per_epoch
+        total = self.shared.epochs * self.stored.steps_per_epoch
         remaining = 1 - state.optimiser.steps / total if self.shared.decay == "linear" else 1.0
-        state.optimiser.update(
-            state.rows, gradient, self.learning_rate * remaining, self.weight_decay
-        )
+        rate = self.learning_rate * remaining
+        state.optimiser.update(state.rows, gradient, rate, self.weight_decay)
         return loss.detach()
 
     def _logits_with_dropout(
         self,
         rows: Rows,
-        multiplicity: Float[Tensor, "model sample query key"],
+        sentences: Multiplicities,
         keep: Float[Tensor, "model sample d_model"],
     ) -> Float[Tensor, "model sample 8"]:
         """Drop coordinates of what attention writes into the residual stream."""
@@ -171,47 +136,45 @@ class Trainer:
         parameters = transformer_lens_parameters(from_rows(rows, config), config)
         form = CountForm.from_parameters(parameters, config.attn_scale)
         written = einsum(
-            form.head_outputs(multiplicity, "both"),
+            form.head_outputs(sentences),
             parameters["blocks.0.attn.W_O"],
             "m sample head d, m head d r -> m sample r",
         )
         kept = (written + parameters["blocks.0.attn.b_O"].unsqueeze(1)) * keep
-        skip = asked(multiplicity) @ parameters["embed.W_E"][:, QUERIES["both"]]
+        skip = sentences.asked @ parameters["embed.W_E"][:, sentences.rows]
         return (skip + kept) @ parameters["unembed.W_U"] + parameters["unembed.b_U"].unsqueeze(1)
 
     def _record(self, state: TrainState, loss: Float[Tensor, " model"]) -> None:
         """Write a line of history and, where asked for, keep the parameters."""
         step = state.optimiser.steps
-        row: dict[str, Any] = {"epoch": state.epoch, "step": step, "loss": loss.tolist()}
+        epoch = step // self.stored.steps_per_epoch
+        row: dict[str, Any] = {"epoch": epoch, "step": step, "loss": loss.tolist()}
         with torch.no_grad():
             form = count_form_of(state.rows, self.shared.model)
-            for name, sentences in self.held_out.items():
-                for metric, value in evaluate(form, sentences).items():
+            for name in ("validation", "test"):
+                for metric, value in evaluate(form, self.asked[name], self.labels[name]).items():
                     row[f"{name}_{metric}"] = value.tolist()
         state.history.append(row)
-        if step in self.snapshot_steps:
-            self.store.save_snapshot(step, state.rows.detach().clone())
+        if step in self.stored:
+            self.stored.save_snapshot(step, state.rows)
 
     def _batch_order(self, epoch: int) -> Int[Tensor, "model sample"]:
         """Draw each model's order of sentences from its own seed and the epoch alone."""
-        n = len(self.train_split.labels)
-        orders = [
-            np.random.default_rng([seed, _ORDER_STREAM, epoch]).permutation(n)
-            for seed in self.seeds
-        ]
+        n = len(self.labels["train"])
+        orders = [rng.permutation(n) for rng in self._generators(_ORDER_STREAM, epoch)]
         return torch.from_numpy(np.stack(orders))
 
     def _dropout_masks(self, epoch: int) -> Float[Tensor, "model both_samples d_model"] | None:
-        if self.shared.dropout == 0:
+        dropout = self.shared.dropout
+        if dropout == 0:
             return None
-        shape = (len(self.train_split.multiplicity), self.shared.model.d_model)
-        kept = [
-            np.random.default_rng([seed, _DROPOUT_STREAM, epoch]).random(shape, dtype=np.float32)
-            >= self.shared.dropout
-            for seed in self.seeds
-        ]
-        masks = torch.from_numpy(np.stack(kept)).to(self.shared.dtype)
-        return masks / (1 - self.shared.dropout)
+        shape = (len(self.asked["train"].n), self.shared.model.d_model)
+        generators = self._generators(_DROPOUT_STREAM, epoch)
+        kept = [rng.random(shape, dtype=np.float32) >= dropout for rng in generators]
+        return torch.from_numpy(np.stack(kept)).to(self.shared.dtype) / (1 - dropout)
+
+    def _generators(self, stream: int, epoch: int) -> list[np.random.Generator]:
+        return [np.random.default_rng([seed, stream, epoch]) for seed in self.seeds]
 
     def _check_finite(self, per_model: Float[Tensor, " model"], step: int) -> None:
         finite = torch.isfinite(per_model.detach())
@@ -223,5 +186,5 @@ class Trainer:
             )
 
     def _per_model(self, name: str) -> Float[Tensor, " model"]:
-        values = [getattr(config, name) for config in self.configs]
+        values = [getattr(config, name) for config in self.stored.configs]
         return torch.tensor(values, dtype=self.shared.dtype)

@@ -13,15 +13,16 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from count01_lens.common.progress import Progress
+from count01_lens.common.progress import epochs_shown
+from count01_lens.common.text import listed, plural
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_int, check_ints
 from count01_lens.counts.closed_form import CountForm
+from count01_lens.models.build import hooked_transformer
 from count01_lens.models.checkpoints import save_checkpoint
-from count01_lens.models.model import hooked_transformer
 from count01_lens.tasks.dataset import Splits, make_splits
 from count01_lens.training.recipe import TrainConfig, check_stackable, steps_per_epoch
-from count01_lens.training.run_directory import MemoryStore, RunDirectory, RunIdentity, Store
+from count01_lens.training.run_directory import TrainingRun
 from count01_lens.training.stack import Rows, count_form_of, raw_of
 from count01_lens.training.trainer import Trainer
 
@@ -31,8 +32,7 @@ class TrainResult:
     """What training gives.
 
     Attributes:
-        configs: recipe of each model.
-        seeds: seed of each model.
+        configs, seeds: of each model.
         history: one row per model and epoch (and per step asked for in the first epoch): `model`
             (index in the stack), `seed`, `epoch` (complete ones), `step`, `loss` (mean since the
             row before), and accuracies on the validation and the test split.
@@ -46,6 +46,22 @@ class TrainResult:
     snapshots: Mapping[int, Rows]
     directory: Path | None = None
 
+    def __repr__(self) -> str:
+        config, recipes = self.configs[0], len(set(self.configs))
+        last = self.history.groupby("model").last()
+        accuracies = [
+            f"{what} {last[name].mean():.4f} (lowest {last[name].min():.4f})"
+            for what, name in (("test", "test_accuracy"), ("'[EOS]'", "test_eos_accuracy"))
+        ]
+        by = f" by {recipes} recipes" if recipes > 1 else ""
+        seeds = listed(list(dict.fromkeys(self.seeds)))
+        return (
+            f"{plural(len(self.seeds), 'model')} with {config.model.n_heads} heads{by}, "
+            f"{config.epochs} epochs; seeds {seeds}\n"
+            f"accuracy after training: {', '.join(accuracies)}\n"
+            f"stored {f'in {self.directory}' if self.directory else 'nowhere'}"
+        )
+
     @cached_property
     def models(self) -> list[HookedTransformer]:
         """The trained models, as plain HookedTransformers."""
@@ -54,9 +70,8 @@ class TrainResult:
     @property
     def snapshot_epochs(self) -> list[int]:
         """The epochs after which parameters were kept; 0 is the initialisation."""
-        first_steps = self.history.groupby("epoch")["step"].min()
-        pairs = zip(first_steps.index.tolist(), first_steps.tolist(), strict=True)
-        return [epoch for epoch, step in pairs if step in self.snapshots]
+        first = self.history.drop_duplicates("epoch")
+        return first.loc[first["step"].isin(list(self.snapshots)), "epoch"].tolist()
 
     def at(
         self, model: int, *, epoch: int | None = None, step: int | None = None
@@ -74,20 +89,16 @@ class TrainResult:
         return count_form_of(self._rows(epoch, step), self.configs[0].model)
 
     def save_models(self, directory: str | Path) -> list[Path]:
-        """Write each trained model as a checkpoint, in a subdirectory named after its seed."""
-        paths = []
+        """Write each trained model as a checkpoint, in a file named after its seed."""
+        paths, recipes = [], list(dict.fromkeys(self.configs))
         for index, (config, seed) in enumerate(zip(self.configs, self.seeds, strict=True)):
-            stack = "" if len(set(self.configs)) == 1 else f"recipe-{self._recipe_number(config)}-"
-            path = Path(directory) / f"{stack}seed-{seed}"
+            recipe = f"recipe-{recipes.index(config)}-" if len(recipes) > 1 else ""
+            path = Path(directory) / f"{recipe}seed-{seed}"
             last = self.history[self.history["model"] == index].tail(1)
             summary = last.drop(columns=["model", "seed"]).to_dict("records")[0]
             info = {"seed": seed, "recipe": config.to_dict(), "training": summary}
-            save_checkpoint(self.models[index], path, info=info)
-            paths.append(path)
+            paths.append(save_checkpoint(self.models[index], path, info=info))
         return paths
-
-    def _recipe_number(self, config: TrainConfig) -> int:
-        return list(dict.fromkeys(self.configs)).index(config)
 
     def _rows(self, epoch: int | None, step: int | None) -> Rows:
         if epoch is not None and step is not None:
@@ -99,10 +110,9 @@ class TrainResult:
         if step is None:
             step = max(self.snapshots)
         if step not in self.snapshots:
-            raise ValueError(
-                f"no snapshot {f'of epoch {epoch}' if epoch is not None else f'at step {step}'}: "
-                f"expected one of the steps {_shortened(sorted(self.snapshots))}"
-            )
+            asked = f"at step {step}" if epoch is None else f"of epoch {epoch}"
+            expected = f"expected one of the steps {listed(sorted(self.snapshots))}"
+            raise ValueError(f"no snapshot {asked}: {expected}")
         return self.snapshots[step]
 
 
@@ -145,21 +155,16 @@ def train(
     if not isinstance(splits, Splits):
         raise TypeError(f"splits: expected the result of make_splits, got {splits!r}")
     snapshot_steps = _snapshot_steps(configs[0], splits, snapshot_epochs, first_epoch_steps)
-    identity = RunIdentity(configs, model_seeds, splits, snapshot_steps)
-    store: Store = MemoryStore() if directory is None else RunDirectory(Path(directory), identity)
-    with store.opened(), torch.inference_mode(False), torch.enable_grad():
-        trainer = Trainer(configs, model_seeds, splits, snapshot_steps, store)
-        state = store.load_state() or trainer.initial_state()
-        if state.epoch < configs[0].epochs:
-            with Progress(configs[0].epochs, state.epoch, len(configs), progress) as bar:
-                trainer.run(state, bar)
-    return TrainResult(
-        configs=configs,
-        seeds=model_seeds,
-        history=_history_frame(state.history, model_seeds),
-        snapshots=store.snapshots(snapshot_steps),
-        directory=None if directory is None else Path(directory),
-    )
+    path = None if directory is None else Path(directory)
+    run = TrainingRun(configs, model_seeds, splits, snapshot_steps, path)
+    with run.opened(), torch.inference_mode(False), torch.enable_grad():
+        trainer = Trainer(run)
+        state = run.load_state() or trainer.initial_state()
+        epochs = configs[0].epochs
+        if state.epoch < epochs:
+            with epochs_shown(epochs, state.epoch, len(configs), progress) as show:
+                trainer.run(state, show)
+    return TrainResult(configs, model_seeds, _history_frame(state.history, model_seeds), run, path)
 
 
 def _stack_of(
@@ -179,8 +184,8 @@ def _stack_of(
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds: expected each one once, got {seeds}")
     check_stackable(configs)
-    pairs = [(config, seed) for config in configs for seed in seeds]
-    return tuple(config for config, _ in pairs), tuple(seed for _, seed in pairs)
+    stack = [(config, seed) for config in configs for seed in seeds]
+    return tuple(config for config, _ in stack), tuple(seed for _, seed in stack)
 
 
 def _snapshot_steps(
@@ -211,8 +216,3 @@ def _history_frame(rows: Sequence[Mapping[str, list[float]]], seeds: Sequence[in
     history = pd.concat(frames, ignore_index=True)
     whole = {"epoch": "int64", "step": "int64"}
     return history.astype(whole).sort_values(["model", "step"], ignore_index=True)
-
-
-def _shortened(values: Sequence[int]) -> str:
-    texts = [str(value) for value in values]
-    return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "...", *texts[-3:]])

@@ -1,10 +1,9 @@
 """Where heads look in a sentence, as it is and under a patch.
 
 In sentences too long to be drawn token by token, all tokens of a type are drawn as one.
-`circuits_page` makes pages of the drawings; `share_view` shows what heads make of what they see.
+`circuits_page` makes pages of the drawings; `attribution_view` shows what heads add to the logits.
 """
 
-import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -16,14 +15,18 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from count01_lens.common.storage import write_atomically
+from count01_lens.attention.patches import patch_attention
+from count01_lens.common.text import number, plural, rounded, short, signed
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
+from count01_lens.models.build import check_model
 from count01_lens.models.hooks import HeadName, check_heads
-from count01_lens.models.model import check_model
-from count01_lens.tasks.language import COUNTED, TOKENS, At, Sentence, Token, parse
+from count01_lens.tasks.decisions import four_margin
+from count01_lens.tasks.language import COUNTED, TOKENS, Sentence, Token, parse
+from count01_lens.tasks.places import At
 from count01_lens.views import circuits_page
-from count01_lens.views.circuits_page import Drawing, Section, rounded, signed
+from count01_lens.views.circuits_page import Drawing, Section
+from count01_lens.views.document import in_frame, write_page
 
 # A heat map of more tokens than this has cells too small to point at.
 LONGEST = 40
@@ -41,8 +44,8 @@ class AttentionView:
         attention: attention of these heads.
         sections: what is drawn.
         patched: attention under a patch, for `compare_attention`.
-        shares: for `show_shares`, at "=" the shares in the logit of '4' minus that of '5', and at
-            "answer" those in the logit of '[EOS]'.
+        attributions: for `show_attribution`, direct logit attribution by token and head: at "=" to
+            the logit of '4' minus that of '5', at "answer" to the logit of '[EOS]'.
     """
 
     title: str
@@ -51,7 +54,7 @@ class AttentionView:
     attention: Float[Tensor, "head query key"]
     sections: tuple[Section, ...]
     patched: Float[Tensor, "head query key"] | None = None
-    shares: Mapping[At, Float[Tensor, "token head"]] = field(default_factory=dict)
+    attributions: Mapping[At, Float[Tensor, "token head"]] = field(default_factory=dict)
 
     @property
     def page(self) -> str:
@@ -60,24 +63,16 @@ class AttentionView:
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file."""
-        path = Path(path)
-        write_atomically(path, self.page.encode())
-        return path
+        return write_page(Path(path), lambda: self.page)
 
     def _repr_html_(self) -> str:
-        """Show the page in JupyterLab, VS Code and Colab, in a frame: its styles stay inside."""
+        """Show the page in JupyterLab, VS Code and Colab."""
         page = circuits_page.page(self.title, self.sections, packed=True)
-        return (
-            f'<iframe data-count01 srcdoc="{html.escape(page)}" '
-            f'title="{html.escape(f"Attention on {self.title}")}" '
-            'style="width: 100%; height: 720px; border: 0"></iframe>'
-        )
+        return in_frame(page, f"Attention on {self.title}")
 
     def __repr__(self) -> str:
-        heads = f"{len(self.heads)} head{'s' * (len(self.heads) != 1)}"
-        return (
-            f"AttentionView({self.title!r}: {heads}, {len(self.tokens)} tokens); call .save(path)"
-        )
+        shown = f"{plural(len(self.heads), 'head')}, {len(self.tokens)} tokens"
+        return f"AttentionView({self.title!r}: {shown}); call .save(path)"
 
 
 @torch.no_grad()
@@ -98,20 +93,17 @@ def show_attention(
             all '0's together get, for example, from an average '1'.
         heads: numbers, or (layer, head) pairs; all by default.
     """
-    asked = Asked.check(model, sentence, heads)
-    seen = look(model, asked)
+    asked = Asked(model, sentence, heads)
+    seen = asked.look()
     top = asked.scale(seen.attention)
-    rows = "A row is a token that looks (destination), a column one that is looked at (source)."
-    section = Section(
-        "Attention",
-        [
-            f"{rows} {asked.note(seen.attention)}".rstrip(),
-            f"The colour is full at {top:.2g}, the largest weight in the row of '=' or below. "
-            f"The model {seen.answer}",
-        ],
-        [asked.heat_maps(seen.attention, top)],
-    )
-    return AttentionView(asked.title, asked.labels, asked.names, seen.attention, (section,))
+    rows = "A row is a query position (destination), a column a key position (source)."
+    text = [
+        f"{rows} {asked.note(seen.attention)}".rstrip(),
+        f"The colour is full at {short(top, 2)}, the largest weight in the row of '=' or below. "
+        f"The model {seen.answer}",
+    ]
+    section = Section("Attention", text, [asked.heat_maps(seen.attention, top)])
+    return asked.view(seen, [section])
 
 
 @torch.no_grad()
@@ -133,98 +125,115 @@ def compare_attention(
         w01: as in `patch_attention`, likewise the other arguments.
         heads: the heads that are patched and shown; all by default.
     """
-    from count01_lens.attention.interventions import patch_attention
-
-    asked = Asked.check(model, sentence, heads)
+    asked = Asked(model, sentence, heads)
     with patch_attention(model, w01=w01, w02=w02, heads=asked.heads, others=others):
-        after = look(model, asked)
-    before = look(model, asked)
-    top = asked.scale(before.attention, after.attention)
-    ratios = [f"{n} = {w:g}" for n, w in (("w01", w01), ("w02", w02)) if w is not None]
-    written = ", ".join(ratios).replace("inf", "∞") or "each head's own ratios"
+        after = asked.look()
+    before = asked.look()
+    both = before.attention, after.attention
+    top = asked.scale(*both)
+    ratios = [f"{n} = {number(w, 6)}" for n, w in (("w01", w01), ("w02", w02)) if w is not None]
+    written = ", ".join(ratios) or "each head's own ratios"
     rest = "get nothing" if others == "zero" else "keep their weights"
-    note = asked.note(before.attention, after.attention)
-    section = Section(
-        "Attention before and after the patch",
-        [
-            f"Patched in the row of '=': {written}; '[BOS]' and '=' {rest}. {note}".rstrip(),
-            f"The colour is full at {top:.2g} on both sides.",
-        ],
-        [
-            asked.heat_maps(before.attention, top, f"Before: the model {before.answer}"),
-            asked.heat_maps(after.attention, top, f"After: the model {after.answer}"),
-        ],
-    )
-    return AttentionView(
-        asked.title,
-        asked.labels,
-        asked.names,
-        before.attention,
-        (section,),
-        patched=after.attention,
-    )
+    patch = f"Patched in the row of '=': {written}; '[BOS]' and '=' {rest}."
+    text = [
+        f"{patch} {asked.note(*both)}".rstrip(),
+        f"The colour is full at {short(top, 2)} on both sides.",
+    ]
+    drawings = [
+        asked.heat_maps(seen.attention, top, f"{when}: the model {seen.answer}")
+        for when, seen in (("Before", before), ("After", after))
+    ]
+    section = Section("Attention before and after the patch", text, drawings)
+    return asked.view(before, [section], patched=after.attention)
 
 
 def page_of(title: str, views: Iterable[AttentionView]) -> str:
     """Put views into one HTML document; a view of another sentence than the title says which."""
-    sections: list[Section] = []
-    for view in views:
-        sentence = "" if view.title == title else f"{view.title}: "
-        sections += [replace(part, heading=sentence + part.heading) for part in view.sections]
+    sections = [
+        part if view.title == title else replace(part, heading=f"{view.title}: {part.heading}")
+        for view in views
+        for part in view.sections
+    ]
     return circuits_page.page(title, sections)
 
 
 @dataclass(frozen=True, eq=False)
+class Seen:
+    """What a run of the model gave; `attention` is that of the heads asked for, as drawn."""
+
+    attention: Float[Tensor, "head query key"]
+    logits: Float[Tensor, "position vocab"]
+    cache: Any
+    answer: str
+
+
 class Asked:
-    """A request that was checked before the model runs.
+    """A request, checked before the model runs: raises where it cannot be shown.
+
+    Args:
+        heads: None for all.
 
     Attributes:
-        labels: what is drawn: a token each, or all tokens of a type.
+        by_type: whether all tokens of a type are drawn as one.
+        labels: what is drawn.
         grouping: 1 where a position belongs to what is drawn.
-        by_type: whether the sentence is drawn by type.
-        causal: whether the upper triangle is empty by construction.
     """
 
-    sentence: Sentence
-    tokens: list[Token]
-    labels: list[str]
-    grouping: Float[Tensor, "shown position"]
-    by_type: bool
-    causal: bool
-    heads: list[int]
-    names: list[str]
-
-    @classmethod
-    def check(
-        cls,
+    def __init__(
+        self,
         model: HookedTransformer,
         sentence: str | Sentence,
         heads: Iterable[HeadName] | None,
-    ) -> "Asked":
-        """Raise where the model, the sentence or the heads cannot be shown; None is all heads."""
+    ):
         check_model(model)
-        sentence = sentence if isinstance(sentence, Sentence) else parse(sentence)
-        tokens = sentence.tokens
-        if len(tokens) > model.cfg.n_ctx:
+        cfg = model.cfg
+        self.model = model
+        self.sentence = sentence if isinstance(sentence, Sentence) else parse(sentence)
+        self.tokens = self.sentence.tokens
+        if len(self.tokens) > cfg.n_ctx:
             raise ValueError(
-                f"the sentence has {len(tokens)} tokens, the model reads {model.cfg.n_ctx} "
+                f"the sentence has {len(self.tokens)} tokens, the model reads {cfg.n_ctx} "
                 "(n_ctx): expected a shorter sentence"
             )
-        n_heads, total = model.cfg.n_heads, model.cfg.n_layers * model.cfg.n_heads
-        numbers = check_heads(model, range(total) if heads is None else heads)
-        layered = model.cfg.n_layers > 1
-        names = [f"layer {n // n_heads} " * layered + f"head {n % n_heads}" for n in numbers]
-        by_type = len(tokens) > LONGEST
-        labels, grouping = [token.text for token in tokens], torch.eye(len(tokens))
-        if by_type:
-            labels, grouping = token_types(tokens)
-        causal = model.cfg.attention_dir == "causal"
-        return cls(sentence, tokens, labels, grouping, by_type, causal, numbers, names)
+        every = range(cfg.n_layers * cfg.n_heads)
+        self.heads = check_heads(model, every if heads is None else heads)
+        self.names = [
+            f"layer {head // cfg.n_heads} " * (cfg.n_layers > 1) + f"head {head % cfg.n_heads}"
+            for head in self.heads
+        ]
+        self.by_type = len(self.tokens) > LONGEST
+        self.labels = [token.text for token in self.tokens]
+        self.grouping = torch.eye(len(self.tokens))
+        if self.by_type:
+            self.labels, self.grouping = token_types(self.tokens)
 
-    @property
-    def title(self) -> str:
-        """The sentence as it is drawn."""
-        return (" " if self.by_type else "").join(self.labels[1:])
+    def look(self) -> Seen:
+        """Run the model once, with all hooks that are attached to it."""
+        model, layers = self.model, range(self.model.cfg.n_layers)
+        names = [f"blocks.{layer}.attn.hook_{x}" for layer in layers for x in ("pattern", "v", "z")]
+        tokens = torch.tensor([self.tokens], device=model.W_E.device)
+        logits, cache = model.run_with_cache(tokens, names_filter=[*names, "ln_final.hook_scale"])
+        logits = logits[0].cpu()
+        pattern = torch.cat([cache["pattern", layer][0] for layer in layers])[self.heads].cpu()
+        grouping = self.grouping.to(pattern)
+        mean = grouping / grouping.sum(dim=1, keepdim=True)
+        drawn = einsum(
+            mean, pattern, grouping, "row query, head query key, column key -> head row column"
+        )
+        at_equals = logits[self.tokens.index(Token.EQUALS)]
+        answer = (
+            f"writes '{TOKENS[int(at_equals.argmax())]}' after '=' "
+            f"(right: '{self.sentence.right_answer}'): logit of '4' minus that of '5' is "
+            f"{signed(float(four_margin(at_equals)))}."
+        )
+        return Seen(drawn, logits, cache, answer)
+
+    def view(self, seen: Seen, sections: Iterable[Section], **more: Any) -> AttentionView:
+        """Make a view of sections."""
+        title = (" " if self.by_type else "").join(self.labels[1:])
+        return AttentionView(
+            title, self.labels, self.names, seen.attention, tuple(sections), **more
+        )
 
     def note(self, *attention: Float[Tensor, "head query key"]) -> str:
         """How to read a row of what is drawn."""
@@ -252,42 +261,9 @@ class Asked:
             "maxValue": top,
             "positiveColor": _BLUE,
             "tokens": self.labels,
-            "maskUpperTri": self.causal and not self.by_type,
+            "maskUpperTri": self.model.cfg.attention_dir == "causal" and not self.by_type,
         }
         return Drawing("AttentionHeads", props, caption)
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """What a run of the model gave; `attention` is that of the heads asked for, as drawn."""
-
-    attention: Float[Tensor, "head query key"]
-    logits: Float[Tensor, "position vocab"]
-    cache: Any
-    answer: str
-
-
-def look(model: HookedTransformer, asked: Asked) -> Seen:
-    """Run the model once, with all hooks that are attached to it."""
-    layers = range(model.cfg.n_layers)
-    names = [f"blocks.{layer}.attn.hook_{x}" for layer in layers for x in ("pattern", "v", "z")]
-    tokens = torch.tensor([asked.tokens], device=model.W_E.device)
-    logits, cache = model.run_with_cache(tokens, names_filter=[*names, "ln_final.hook_scale"])
-    logits = logits[0].cpu()
-    pattern = torch.cat([cache["pattern", layer][0] for layer in layers])[asked.heads].cpu()
-    grouping = asked.grouping.to(pattern)
-    mean = grouping / grouping.sum(dim=1, keepdim=True)
-    drawn = einsum(
-        mean, pattern, grouping, "row query, head query key, column key -> head row column"
-    )
-    at_equals = logits[asked.tokens.index(Token.EQUALS)]
-    difference = float(at_equals[Token.FOUR] - at_equals[Token.FIVE])
-    answer = (
-        f"writes '{TOKENS[int(at_equals.argmax())]}' after '=' "
-        f"(right: '{asked.sentence.right_answer}'): logit of '4' minus that of '5' is "
-        f"{signed(difference)}."
-    )
-    return Seen(drawn, logits, cache, answer)
 
 
 def _sums_of_rows(attention: Float[Tensor, "head query key"]) -> str:

@@ -4,15 +4,11 @@ circuitsvis's own output asks an outside host whether it is there, and then load
 CDN. Here its components are drawn from the bundle inside its package, which stands in a page once
 however many drawings there are, and the page itself forbids every request.
 
-`page` makes a whole document. Another document can have drawings too: `CIRCUITS_STYLE` in its
-head, a `section_html` wherever one belongs, and at the end of its body, once,
-`bundle_script()` and then the `render_script` of all its drawings.
+`page` makes a whole document; `report_page` puts drawings into another.
 """
 
 import base64
 import gzip
-import html
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +16,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from count01_lens.views.document import html_document, page_file
+from markupsafe import Markup
+
+from count01_lens.common.text import signed
+from count01_lens.views.document import element, render
+from count01_lens.views.pieces import table
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page.
-
-    Attributes:
-        heading: its title.
-        text: paragraphs that say how to read the drawings.
-        drawings: side by side where there is room.
-        table: numbers below them.
-    """
+    """A part of a page: paragraphs, drawings side by side where there is room, and a table."""
 
     heading: str
     text: Sequence[str]
@@ -61,31 +54,23 @@ def page(title: str, sections: Iterable[Section], *, packed: bool = False) -> st
     """Write sections as one HTML document; the same sections give the same bytes.
 
     Args:
-        title: of the document.
-        sections: in their order.
         packed: compress circuitsvis's code to a third, for notebooks, which keep every output.
             The browser unpacks it; those from before 2023 may not be able to.
     """
-    body: list[str] = []
+    written: list[Markup] = []
     drawings: dict[str, Drawing] = {}
     for section in sections:
-        body.append(section_html(section, first=len(drawings)))
+        written.append(section_html(section, first=len(drawings)))
         drawings |= with_ids(section.drawings, first=len(drawings))
-    scripts = (
-        packed_scripts(drawings) if packed else f"{bundle_script()}\n{render_script(drawings)}"
-    )
-    no_script = "<noscript>This page is drawn by JavaScript, which is switched off here.</noscript>"
-    lines = ["<body>", f"<h1>{html.escape(title)}</h1>", no_script, *body, scripts, "</body>"]
-    return html_document(title, PAGE_STYLE + CIRCUITS_STYLE, "\n".join(lines))
+    scripts = packed_scripts(drawings) if packed else bundle_script() + render_script(drawings)
+    return str(render("circuits.html", title=title, sections=written, scripts=scripts))
 
 
-def section_html(section: Section, first: int = 0) -> str:
+def section_html(section: Section, first: int = 0, level: int = 2) -> Markup:
     """Write a section, with places for its drawings; `first` is how many the page has before."""
-    text = "".join(f"<p>{html.escape(line)}</p>" for line in section.text)
-    return (
-        f"<section><h2>{html.escape(section.heading)}</h2>{text}"
-        f"{_cards_html(with_ids(section.drawings, first))}{_table_html(section.table)}</section>"
-    )
+    drawings = with_ids(section.drawings, first)
+    shown = "" if section.table is None else _table_html(section.heading, section.table)
+    return render("section.html", section=section, drawings=drawings, table=shown, level=level)
 
 
 def with_ids(drawings: Iterable[Drawing], first: int = 0) -> dict[str, Drawing]:
@@ -93,90 +78,38 @@ def with_ids(drawings: Iterable[Drawing], first: int = 0) -> dict[str, Drawing]:
     return {f"view-{number}": drawing for number, drawing in enumerate(drawings, start=first)}
 
 
-def bundle_script() -> str:
+def bundle_script() -> Markup:
     """Write circuitsvis's code, a megabyte of it, as a script for a page to have once."""
-    return f"<script>{_bundle()}</script>"
+    return element("script", Markup(_bundle()))
 
 
-def render_script(drawings: Mapping[str, Drawing]) -> str:
+def render_script(drawings: Mapping[str, Drawing]) -> Markup:
     """Write the script that draws everything in a page, given by id; after `bundle_script`, once.
 
     It also lets heads be chosen with the keyboard, and in both halves of a comparison at once. A
     page that a notebook shows in a frame makes the frame as high as itself.
     """
-    return f"<script>\n{_render_code(drawings)}\n</script>"
+    return element("script", render("drawings.js", drawings=drawings))
 
 
-def packed_scripts(drawings: Mapping[str, Drawing]) -> str:
+def packed_scripts(drawings: Mapping[str, Drawing]) -> Markup:
     """Write both scripts with circuitsvis's code compressed, unpacked when the page is opened."""
-    code = json.dumps(_render_code(drawings)).replace("</", "<\\/")
-    return f"""<script>
-(async () => {{
-  const packed = Uint8Array.from(atob("{_packed_bundle()}"), (char) => char.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  for (const code of [await new Response(stream).text(), {code}]) {{
-    const script = document.createElement("script");
-    script.textContent = code;
-    document.body.append(script);
-  }}
-}})();
-</script>"""
+    code = str(render("drawings.js", drawings=drawings))
+    return render("packed.html", bundle=_packed_bundle(), code=code)
 
 
-def _render_code(drawings: Mapping[str, Drawing]) -> str:
-    calls = "\n".join(
-        f'CircuitsVis.render("{element_id}", CircuitsVis.{drawing.component}, '
-        f"{_script_json(drawing.props)});"
-        for element_id, drawing in drawings.items()
-    )
-    return f"{calls}\n\n{_SCRIPT}"
-
-
-def rounded(values: Any) -> Any:
-    """Turn numbers in nested lists into ones with the digits that a reader wants to see."""
-    if isinstance(values, list):
-        return [rounded(part) for part in values]
-    return float(f"{values:.4g}")
-
-
-def signed(value: float) -> str:
-    """Write a number for text, always with its sign."""
-    return f"{value:+.3g}".replace("-", "−")
-
-
-def _cards_html(drawings: Mapping[str, Drawing]) -> str:
-    """Write places side by side; a head chosen in one is chosen in all of them."""
-    cards = "".join(
-        f'<div class="card {drawing.component}">'
-        + (f"<p>{html.escape(drawing.caption)}</p>" if drawing.caption else "")
-        + f'<div class="view" id="{element_id}"></div></div>'
-        for element_id, drawing in drawings.items()
-    )
-    return f'<div class="cards">{cards}</div>'
-
-
-def _table_html(table: Table | None) -> str:
-    if table is None:
-        return ""
-    *heads, _ = table.rows.values()
+def _table_html(caption: str, values: Table) -> Markup:
+    *heads, _ = values.rows.values()
     full = max(abs(value) for row in heads for value in row[:-1]) or 1.0
     decimals = max(0, 3 - math.floor(math.log10(full)))
 
-    def cell(value: float) -> str:
-        shown = round(value, decimals)
-        text = f"{shown:+.{decimals}f}".replace("-", "−") if shown else "0"
+    def cell(value: float) -> Markup:
+        text = signed(value, f".{decimals}f") if round(value, decimals) else "0"
         colour, alpha = "0 0 255" if value > 0 else "255 0 0", min(1.0, abs(value) / full) / 2
-        return f'<td style="background: rgb({colour} / {alpha:.2f})">{text}</td>'
+        return element("span", text, style=f"background: rgb({colour} / {alpha:.2f})")
 
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.columns)
-    rows = "".join(
-        f'<tr><th scope="row">{html.escape(name)}</th>{"".join(map(cell, row))}</tr>'
-        for name, row in table.rows.items()
-    )
-    return (
-        f'<div class="scroll"><table class="shares"><thead><tr><td></td>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    rows = [[name, *map(cell, row)] for name, row in values.rows.items()]
+    return table(["head", *values.columns], rows, caption, look="values")
 
 
 @cache
@@ -190,17 +123,3 @@ def _bundle() -> str:
 @cache
 def _packed_bundle() -> str:
     return base64.b64encode(gzip.compress(_bundle().encode(), mtime=0)).decode()
-
-
-def _script_json(props: Mapping[str, Any]) -> str:
-    from circuitsvis.utils.convert_props import convert_props
-
-    text: str = convert_props(dict(props))
-    return text.replace("<", "\\u003c")
-
-
-PAGE_STYLE = page_file("page.css")
-# circuitsvis has hardly any class names: what an element is follows from where it stands. Should a
-# version change that, these rules meet nothing, and it looks as it does by itself.
-CIRCUITS_STYLE = page_file("circuits.css")
-_SCRIPT = page_file("circuits.js")

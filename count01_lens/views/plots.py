@@ -4,6 +4,7 @@ Each function returns a matplotlib Figure and changes no global state of matplot
 safe for colour-blind readers, and every figure reads in print.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,66 +15,79 @@ from matplotlib.figure import Figure
 
 from count01_lens.attention.sweeps import RatioSweep
 from count01_lens.common.types import Array, HookedTransformer
-from count01_lens.counts.compact import count_form_applies
 from count01_lens.counts.readout import ov_table, qk_table
 from count01_lens.heads.analysis import HeadAnalysis
-from count01_lens.heads.metrics import separation_fits
-from count01_lens.heads.runners import head_logits
+from count01_lens.heads.metrics import METRICS
+from count01_lens.heads.runners import CountRunner, runner_for
 from count01_lens.models.hooks import check_heads
-from count01_lens.tasks.dataset import Splits, make_splits
+from count01_lens.tasks.count01 import as_task
+from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.language import COUNTED, TOKENS, Token
+from count01_lens.tasks.prompts import Task
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
-from count01_lens.views.output_tiles import OutputTile, tiles_figure
-
-METRIC_NAMES = {
-    "l_acc": "l-acc",
-    "roc_auc": "ROC AUC",
-    "s_acc": "s-acc",
-    "eos_l_acc": "[EOS] l-acc",
-}
+from count01_lens.views.output_tiles import tile_of, tiles_figure
 
 
-def draw_all(
-    model: HookedTransformer, analysis: HeadAnalysis, *, with_groups: bool
-) -> dict[str, Figure]:
-    """Draw every figure that applies, by name; those of all groups only if asked for."""
-    figures = {f"pairs_{metric}": plot_pairs(analysis, metric) for metric in METRIC_NAMES}
+def draw_all(model: HookedTransformer, analysis: HeadAnalysis) -> dict[str, Figure]:
+    """Draw every figure that applies, by name; those of all groups only where they are known."""
+    figures = {f"pairs_{metric}": plot_pairs(analysis, metric) for metric in analysis.pairs}
     figures["gains"] = plot_gains(analysis)
     figures["head_outputs"] = plot_head_outputs(model, analysis)
-    if "w01" in analysis.table:
+    if analysis.counts is not None:
         figures["attention_ratios"] = plot_attention_ratios(analysis)
-        figures["logits"] = plot_logits(model, analysis.splits)
+        figures["logits"] = plot_logits(model, analysis.task)
         figures |= {f"tables_head_{h}": plot_tables(model, h) for h in range(len(analysis.table))}
-    if with_groups:
+    if analysis.known_groups is not None:
         figures["groups"] = plot_groups(analysis)
         figures["shapley"] = plot_shapley(analysis)
-        for metric in ("s_acc", "l_acc", "eos_l_acc"):
+        for metric in analysis.pairs:
             figures[f"interactions_{metric}"] = plot_interactions(analysis, metric)
     return figures
 
 
 def plot_pairs(analysis: HeadAnalysis, metric: str = "s_acc") -> Figure:
     """Heat map of a metric for single heads (diagonal) and pairs: figure 3 of the paper."""
-    figure, axes = _figure(6.4, 5.6)
-    image = axes.imshow(_matrix(analysis, metric), vmin=0.5, vmax=1, cmap="viridis")
-    _name_heads(axes, len(analysis.table))
-    axes.set_title(f"{METRIC_NAMES[metric]} of single heads (diagonal) and pairs")
-    figure.colorbar(image, ax=axes, extend="min", label=METRIC_NAMES[metric])
-    return figure
+    if metric not in analysis.pairs:
+        raise ValueError(f"metric: expected one of {sorted(analysis.pairs)}, got {metric!r}")
+    label = METRICS[metric].label
+    scale = {"vmin": 0.5, "vmax": 1, "cmap": "viridis"}
+    title = f"{label} of single heads (diagonal) and pairs"
+    return _heat_map(analysis.pairs[metric], title, label, scale, extend="min")
 
 
 def plot_gains(analysis: HeadAnalysis) -> Figure:
     """Gain in s-acc of each pair over its better head; s-acc of single heads on the diagonal."""
-    figure, axes = _figure(6.4, 5.6)
-    gains = analysis.gains.copy()
-    np.fill_diagonal(gains, np.nan)
-    largest = max(0.01, float(np.nanmax(np.abs(gains)))) if len(gains) > 1 else 0.01
-    image = axes.imshow(gains, vmin=-largest, vmax=largest, cmap="RdBu")
+    title = "gain of a pair over its better head (diagonal: s-acc alone, %)"
+    figure = _signed_heat_map(analysis.gains, title, "gain in s-acc", least=0.01)
     for head, value in enumerate(np.diag(analysis.gains)):
-        axes.text(head, head, f"{100 * value:.0f}", ha="center", va="center", fontsize=7)
-    _name_heads(axes, len(gains))
-    axes.set_title("gain of a pair over its better head (diagonal: s-acc alone, %)")
-    figure.colorbar(image, ax=axes, label="gain in s-acc")
+        text = f"{100 * value:.0f}"
+        figure.axes[0].text(head, head, text, ha="center", va="center", fontsize=7)
+    return figure
+
+
+def plot_interactions(analysis: HeadAnalysis, metric: str = "s_acc") -> Figure:
+    """Shapley interaction of every pair: blue pairs cooperate, red ones repeat each other."""
+    title = f"Shapley interaction, {METRICS[metric].label}: cooperate > 0 > redundant"
+    return _signed_heat_map(analysis.interactions(metric), title, "interaction index", least=1e-3)
+
+
+def _signed_heat_map(matrix: Array, title: str, label: str, least: float) -> Figure:
+    """Draw pairs above zero blue and others red, on a scale that goes at least so far."""
+    pairs = matrix.copy()
+    np.fill_diagonal(pairs, np.nan)
+    largest = np.nanmax(np.append(np.abs(pairs), least))
+    return _heat_map(pairs, title, label, {"vmin": -largest, "vmax": largest, "cmap": "RdBu"})
+
+
+def _heat_map(
+    matrix: Array, title: str, label: str, scale: dict[str, Any], extend: str = "neither"
+) -> Figure:
+    figure, axes = _figure(6.4, 5.6)
+    image = axes.imshow(matrix, **scale)
+    ticks = range(0, len(matrix), max(1, len(matrix) // 16))
+    axes.set(title=title, xticks=ticks, yticks=ticks, xlabel="head", ylabel="head")
+    axes.tick_params(labelsize=8)
+    figure.colorbar(image, ax=axes, extend=extend, label=label)
     return figure
 
 
@@ -87,7 +101,8 @@ def plot_groups(analysis: HeadAnalysis) -> Figure:
         rows = table.xs(metric, level="metric")
         axes.vlines(sizes + offset, rows[0.05], rows[0.95], color=colour, lw=1)
         axes.vlines(sizes + offset, rows[0.25], rows[0.75], color=colour, lw=4, alpha=0.5)
-        axes.plot(sizes + offset, rows[0.5], marker, color=colour, ms=4, label=METRIC_NAMES[metric])
+        label = METRICS[metric].label
+        axes.plot(sizes + offset, rows[0.5], marker, color=colour, ms=4, label=label)
     axes.set(xlabel="heads in the group", ylabel="metric on the test split", xticks=sizes)
     axes.set_title("all groups: median, quartiles, 5 % and 95 %")
     axes.legend(frameon=False, loc="lower right")
@@ -97,19 +112,18 @@ def plot_groups(analysis: HeadAnalysis) -> Figure:
 
 def groups_by_size(analysis: HeadAnalysis) -> pd.DataFrame:
     """Quantiles of each metric over the groups of each size: the data of `plot_groups`."""
-    long = analysis.groups().melt(
-        id_vars=["mask", "size"], value_vars=["l_acc", "roc_auc", "s_acc"], var_name="metric"
-    )
-    quantiles = long.groupby(["size", "metric"])["value"].quantile(
-        np.array([0.05, 0.25, 0.5, 0.75, 0.95])
-    )
-    return quantiles.unstack()
+    groups = analysis.groups().set_index("size")[["l_acc", "roc_auc", "s_acc"]]
+    quantiles = groups.rename_axis(columns="metric").stack().groupby(["size", "metric"])
+    shares = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+    return pd.DataFrame(quantiles.quantile(shares).unstack())
 
 
 def plot_attention_ratios(analysis: HeadAnalysis) -> Figure:
     """s-acc of heads by their attention ratios w01 and w02: figure 5 of the paper."""
-    if "w01" not in analysis.table:
-        raise ValueError(f"no attention ratios: {analysis.notes[0]}")
+    if analysis.counts is None:
+        raise ValueError(
+            f"attention ratios: expected a model that runs on counts; {analysis.notes}"
+        )
     figure, axes = _figure(6.0, 4.8)
     table = analysis.table
     # A collapsed head may have a ratio beyond any axis: it is drawn at the edge.
@@ -135,69 +149,47 @@ def plot_head_outputs(
     *,
     whole: bool = False,
 ) -> Figure:
-    """Head outputs on the test split, with value vectors and separator: figure 6 of the paper.
+    """Head outputs on the test split, with value vectors and linear probe: figure 6 of the paper.
 
     Heads of another size than 2 are shown along the two main directions of their outputs.
 
     Args:
-        model: the model.
-        analysis: of this model.
         heads: all by default.
         whole: show value vectors in their places and the training split, too; by default outputs
             are shown closely, with value vectors outside at the edge.
     """
-    numbers = list(range(len(analysis.table))) if heads is None else check_heads(model, heads)
-    data = analysis.data
-    d_head = data.test_outputs.shape[2]
-    fits = separation_fits(data, np.eye(data.n_heads, dtype=bool)[numbers])
+    runner, weights = runner_for(model), None if analysis.fits is None else analysis.fits.weights
+    # Where counts do not describe a model, value vectors differ from place to place.
+    known = runner.form.values[0].double().numpy() if isinstance(runner, CountRunner) else None
     tiles = [
-        OutputTile(
-            title=f"head {head}: s-acc {analysis.table['s_acc'].iloc[head]:.3f}",
-            outputs=data.test_outputs[:, head],
-            labels=data.test_labels,
-            values=_value_vectors(model, head),
-            weights=weights[head * d_head : (head + 1) * d_head],
-            bias=float(weights[-1]),
-            whole=whole,
-            train_outputs=data.train_outputs[:, head] if whole else None,
-            train_labels=data.train_labels if whole else None,
+        tile_of(
+            f"head {head}: s-acc {analysis.table['s_acc'].iloc[head]:.3f}",
+            analysis.data,
+            head,
+            None if known is None else known[head, list(COUNTED)],
+            None if weights is None else weights[head],
+            whole,
         )
-        for head, weights in zip(numbers, fits.weights, strict=True)
+        for head in (range(len(analysis.table)) if heads is None else check_heads(model, heads))
     ]
     return tiles_figure(tiles, tile_inches=2.6)
 
 
-def _value_vectors(model: HookedTransformer, head: int) -> Array | None:
-    if count_form_applies(model, ignore_hooks=True) is not None:
-        return None  # they differ from place to place
-    attention = model.blocks[0].attn
-    values = model.W_E[list(COUNTED)] @ attention.W_V[head] + attention.b_V[head]
-    return np.asarray(values.detach().double().numpy())
-
-
-def plot_logits(model: HookedTransformer, splits: Splits | None = None) -> Figure:
-    """Shares of each head in the logits of '4', '5', '[EOS]': figure 1 of the paper."""
-    table = logit_table(model, splits)
-    heads = table["head"].unique()
+def plot_logits(model: HookedTransformer, task: Task | Splits | None = None) -> Figure:
+    """Direct logit attribution of each head to '4', '5', '[EOS]': figure 1 of the paper."""
+    table = logit_table(model, task).set_index(["head", "current", "next", "token"])
+    heads = table.index.unique("head")
     columns = min(4, len(heads))
     rows = -(-len(heads) // columns)
     # One head alone is drawn wide enough for the title.
-    width = 3.2 * max(columns, 2)
-    figure = NotebookFigure(figsize=(width, 2.2 * rows + 0.7), layout="constrained")
+    figure = NotebookFigure(figsize=(3.2 * max(columns, 2), 2.2 * rows + 0.7), layout="constrained")
     situations = [("=", "4"), ("=", "5"), ("4", "[EOS]"), ("5", "[EOS]")]
     for position, head in enumerate(heads):
         axes = figure.add_subplot(rows, columns, position + 1)
-        for place, (current, following) in enumerate(situations):
-            chosen = table[
-                (table["head"] == head)
-                & (table["current"] == current)
-                & (table["next"] == following)
-            ]
-            for offset, (token, colour) in enumerate(
-                zip(("4", "5", "[EOS]"), (FOUR, FIVE, END), strict=True)
-            ):
-                row = chosen[chosen["token"] == token].iloc[0]
-                x = place + 0.22 * (offset - 1)
+        for place, situation in enumerate(situations):
+            for offset, token, colour in ((-1, "4", FOUR), (0, "5", FIVE), (1, "[EOS]", END)):
+                row = table.xs((head, *situation, token))
+                x = place + 0.22 * offset
                 axes.vlines(x, row["low"], row["high"], color=colour, lw=3, alpha=0.5)
                 axes.plot(x, row["median"], "_", color=colour, ms=9, label=token)
         axes.axhline(0, color=NEUTRAL, lw=0.6)
@@ -206,26 +198,25 @@ def plot_logits(model: HookedTransformer, splits: Splits | None = None) -> Figur
         axes.set_title(f"head {head}", fontsize=9)
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles[:3], labels[:3], loc="outside lower center", ncols=3, frameon=False)
-    figure.suptitle("share of each head in the logits: median, 5 % to 95 %", fontsize=10)
+    figure.suptitle("direct logit attribution of each head: median, 5 % to 95 %", fontsize=10)
     return figure
 
 
-def logit_table(model: HookedTransformer, splits: Splits | None = None) -> pd.DataFrame:
-    """Quantiles of each head's shares by current token, true next token and logit."""
-    split = (make_splits() if splits is None else splits).test
-    labels = split.labels.numpy()
+def logit_table(model: HookedTransformer, task: Task | Splits | None = None) -> pd.DataFrame:
+    """Quantiles of each head's attributions by current token, true next token and logit."""
+    questions = as_task(task).questions
+    answer = questions["answer"].answers_of(questions["answer"].test)
     rows = []
-    for at in ("=", "answer"):
-        shares = head_logits(model, split, at).double().numpy()
-        for is_four in (True, False):
-            answer = "4" if is_four else "5"
-            current, following = ("=", answer) if at == "=" else (answer, "[EOS]")
-            chosen = shares[labels == is_four]
-            low, median, high = np.quantile(chosen, [0.05, 0.5, 0.95], axis=0)
-            for head in range(chosen.shape[1]):
-                for token in (Token.FOUR, Token.FIVE, Token.EOS):
-                    quantiles = (low[head, token], median[head, token], high[head, token])
-                    rows.append((head, current, following, token.text, *quantiles))
+    for name, question in questions.items():
+        found = runner_for(model, question.test).attribute(question.test).heads.numpy()
+        for number, text in enumerate(("4", "5")):
+            current, following = ("=", text) if name == "answer" else (text, "[EOS]")
+            quantiles = np.quantile(found[answer == number], [0.05, 0.5, 0.95], axis=0)
+            rows += [
+                (head, current, following, token.text, *quantiles[:, head, token])
+                for head in range(found.shape[1])
+                for token in (Token.FOUR, Token.FIVE, Token.EOS)
+            ]
     names = ["head", "current", "next", "token", "low", "median", "high"]
     return pd.DataFrame(rows, columns=names)
 
@@ -246,15 +237,13 @@ def plot_sweep(sweep: RatioSweep) -> Figure:
     axes.plot(x, mean, color=FOUR, lw=2, label="s-acc of heads: mean ± standard deviation")
     axes.plot(x, sweep.model["answer"], "--", color=FIVE, lw=1.4, label="whole model, all patched")
     end = "[EOS], its row patched likewise"
-    axes.plot(x, sweep.model["eos_if_patched_at_answer"], ":", color=END, lw=1.4, label=end)
+    axes.plot(x, sweep.model["end_if_patched_at_answer"], ":", color=END, lw=1.4, label=end)
     axes.axvline(1, color=NEUTRAL, lw=0.8, ls=":")
     axes.set_xscale("log")
-    ends = [
-        (edges[value], name) for value, name in ((0.0, "0"), (np.inf, "∞")) if value in sweep.values
-    ]
     decades = 10.0 ** np.arange(np.ceil(np.log10(low)), np.floor(np.log10(high)) + 1, 2)
-    ticks = [*((place, f"{place:g}") for place in decades), *ends]
-    axes.set_xticks([place for place, _ in ticks], [name for _, name in ticks])
+    ticks = {place: f"{place:g}" for place in decades}
+    ticks |= {edges[v]: name for v, name in ((0.0, "0"), (np.inf, "∞")) if v in sweep.values}
+    axes.set_xticks(list(ticks), list(ticks.values()))
     axes.set_xticks([], minor=True)
     fixed = "'2' gets nothing" if sweep.ratio == "w01" else "'0' and '1' alike"
     axes.set(xlabel=f"{sweep.ratio} ({fixed})", ylabel="accuracy on the test split")
@@ -267,19 +256,17 @@ def plot_sweep(sweep: RatioSweep) -> Figure:
 def plot_tables(model: HookedTransformer, head: int) -> Figure:
     """QK and OV tables of a head over the eight tokens."""
     figure = NotebookFigure(figsize=(10.5, 4.4), layout="constrained")
-    titles = ("QK: attention scores", "OV: share of the logits from attending to a token")
-    for position, (table, title) in enumerate(
-        zip((qk_table(model, head), ov_table(model, head)), titles, strict=True)
-    ):
-        axes = figure.add_subplot(1, 2, position + 1)
+    titles = ("QK: attention scores", "OV: direct logit attribution of attending to a token")
+    tables = qk_table(model, head), ov_table(model, head)
+    for position, (table, title) in enumerate(zip(tables, titles, strict=True), start=1):
+        axes = figure.add_subplot(1, 2, position)
         values = table.to_numpy()
         largest = np.abs(values).max() or 1.0
         image = axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest)
         for (row, column), value in np.ndenumerate(values):
             colour = "white" if abs(value) > 0.6 * largest else "black"
-            axes.text(
-                column, row, f"{value:.3g}", ha="center", va="center", fontsize=6, color=colour
-            )
+            style: Any = {"ha": "center", "va": "center", "fontsize": 6, "color": colour}
+            axes.text(column, row, f"{value:.3g}", **style)
         axes.set_xticks(range(8), TOKENS, fontsize=8)
         axes.set_yticks(range(8), TOKENS, fontsize=8)
         axes.set(xlabel=table.columns.name, ylabel=table.index.name)
@@ -289,13 +276,15 @@ def plot_tables(model: HookedTransformer, head: int) -> Figure:
 
 
 def plot_shapley(analysis: HeadAnalysis) -> Figure:
-    """Shapley value of every head, for the answer (s-acc, l-acc) and for '[EOS]'."""
+    """Shapley value of every head, by each metric."""
     figure, axes = _figure(8.0, 4.0)
     heads = np.arange(len(analysis.table))
-    colours = {"s_acc": FOUR, "l_acc": FIVE, "eos_l_acc": END}
-    for offset, (metric, colour) in zip((-0.27, 0, 0.27), colours.items(), strict=True):
-        values = analysis.shapley(metric)
-        axes.bar(heads + offset, values, 0.25, color=colour, label=METRIC_NAMES[metric])
+    width = 0.8 / len(analysis.pairs)
+    colours = itertools.cycle((FIVE, NEUTRAL, FOUR, END))
+    for number, (metric, colour) in enumerate(zip(analysis.pairs, colours, strict=False)):
+        offset = (number - (len(analysis.pairs) - 1) / 2) * width
+        label = METRICS[metric].label
+        axes.bar(heads + offset, analysis.shapley(metric), width, color=colour, label=label)
     axes.axhline(0, color="black", lw=0.8)
     axes.set(xlabel="head", ylabel="Shapley value", xticks=heads)
     axes.set_title("what each head is worth; below zero it works against the rest")
@@ -303,32 +292,6 @@ def plot_shapley(analysis: HeadAnalysis) -> Figure:
     return figure
 
 
-def plot_interactions(analysis: HeadAnalysis, metric: str = "s_acc") -> Figure:
-    """Shapley interaction of every pair: blue pairs cooperate, red ones repeat each other."""
-    figure, axes = _figure(6.4, 5.6)
-    matrix = analysis.interactions(metric).copy()
-    np.fill_diagonal(matrix, np.nan)
-    largest = max(1e-3, float(np.nanmax(np.abs(matrix)))) if len(matrix) > 1 else 1e-3
-    image = axes.imshow(matrix, cmap="RdBu", vmin=-largest, vmax=largest)
-    _name_heads(axes, len(matrix))
-    axes.set_title(f"Shapley interaction, {METRIC_NAMES[metric]}: cooperate > 0 > redundant")
-    figure.colorbar(image, ax=axes, label="interaction index")
-    return figure
-
-
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     figure = NotebookFigure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
-
-
-def _matrix(analysis: HeadAnalysis, metric: str) -> Any:
-    if metric not in analysis.pairs:
-        raise ValueError(f"metric: expected one of {sorted(analysis.pairs)}, got {metric!r}")
-    return analysis.pairs[metric]
-
-
-def _name_heads(axes: Axes, n_heads: int) -> None:
-    step = max(1, n_heads // 16)
-    ticks = range(0, n_heads, step)
-    axes.set(xticks=ticks, yticks=ticks, xlabel="head", ylabel="head")
-    axes.tick_params(labelsize=8)

@@ -4,45 +4,26 @@ The report follows from the analysis alone: the same analysis gives the same byt
 apply to a model is left out, and the report says why.
 """
 
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
-from count01_lens.common.storage import check_file_to_write, write_atomically
+from count01_lens.common.text import anything, number, percent, plural
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.versions import library_versions
-from count01_lens.heads.analysis import FAILED, SUCCESSFUL, HeadAnalysis, check_same
+from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.metrics import FAILED, METRICS, SUCCESSFUL
 from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint
-from count01_lens.tasks.dataset import Splits, make_splits
+from count01_lens.tasks.count01 import as_task
 from count01_lens.views.attention_view import show_attention
-from count01_lens.views.report_figures import (
-    csv_link,
-    groups_part,
-    heads_in_words,
-    looks_part,
-    pairs_part,
-)
-from count01_lens.views.report_page import (
-    Html,
-    Part,
-    Tone,
-    badge,
-    bullets,
-    element,
-    facts,
-    joined,
-    number,
-    paragraph,
-    percent,
-    report_page,
-    table,
-    tiles,
-    unfolding,
-)
-from count01_lens.views.share_view import show_shares
+from count01_lens.views.attribution_view import show_attribution
+from count01_lens.views.document import element, in_notebook, write_page
+from count01_lens.views.pieces import badge, bullets, facts, paragraph, table, tiles, unfolding
+from count01_lens.views.report_figures import csv_link, groups_part, looks_part, pairs_part
+from count01_lens.views.report_page import Part, report_page
 
 SENTENCE = "0110212=4"
 
@@ -51,173 +32,140 @@ def write_report(
     analysis: HeadAnalysis, path: Path, *, checkpoint: str | PathLike[str] | None = None
 ) -> Path:
     """Write the report of an analysis; `HeadAnalysis.report` describes it."""
-    check_file_to_write(path)
-    info = None if checkpoint is None else checkpoint_info(checkpoint)
-    model = analysis.model
-    if model is None and checkpoint is not None:
-        model = load_checkpoint(checkpoint)
-    report = _Report(analysis, model, analysis.splits or make_splits(), info)
-    write_atomically(path, report.page().encode())
-    return path
-
-
-@dataclass(frozen=True, eq=False)
-class _Report:
-    """An analysis, and what else is at hand for its report.
-
-    Attributes:
-        model: what was analysed, if it is at hand.
-        splits: the data set of the analysis.
-        info: what the checkpoint tells of the model's making.
-    """
-
-    analysis: HeadAnalysis
-    model: HookedTransformer | None
-    splits: Splits
-    info: dict[str, Any] | None
-
-    def __post_init__(self) -> None:
-        if self.model is not None:
-            check_same(self.analysis, self.model, self.splits)
-
-    def page(self) -> str:
-        """Write the whole report."""
-        parts = [self.heads(), self.readouts(), pairs_part(self.analysis)]
-        parts += [groups_part(self.analysis)]
-        parts += [looks_part(self.analysis, self.model, self.splits)]
-        parts += [None if self.model is None else sentence_part(self.model), self.making()]
-        heads = heads_in_words(len(self.analysis.table))
-        return report_page(
-            f"What each head does: a model with {heads} on Count01",
-            self.opening(),
-            [part for part in parts if part is not None],
+    if "end" not in analysis.data.asked:
+        raise ValueError(
+            "report: expected an analysis on Count01, whose words it has, got another task; its "
+            "table, pairs and groups have the numbers"
         )
 
-    def opening(self) -> Html:
-        """The answer in words, and how well the whole model does."""
-        analysis = self.analysis
-        names = {
-            "answer": "right answers",
-            "ties": "on ties (as many 1s as 0s)",
-            "others": "on all others",
-            "eos": "'[EOS]' after the answer",
-        }
-        accuracies = [(names[key], percent(value, 2)) for key, value in analysis.accuracy.items()]
-        n_test = len(analysis.data.test_labels)
-        return joined(
-            [
-                paragraph(analysis.answer, "lead"),
-                paragraph(f"The whole model on the {n_test:,} sentences of the test split:"),
-                tiles(accuracies),
-                *(paragraph(f"Note: {note}.", "note") for note in analysis.notes),
-            ]
-        )
-
-    def heads(self) -> Part:
-        """Every head by itself."""
-        known = self.analysis.table
-        columns = {title: name for title, name in _COLUMNS.items() if name in known}
-        if known["layer"].max() == 0:
-            columns.pop("layer")
-            columns.pop("head in its layer")
-        rows = [
-            [
-                str(n),
-                _category(row["category"]),
-                *(_cell(name, row[name]) for name in columns.values()),
-            ]
-            for n, row in enumerate(known.to_dict("records"))
+    def make() -> str:
+        info = None if checkpoint is None else checkpoint_info(checkpoint)
+        model, task = analysis.model, as_task(analysis.task)
+        if model is None and checkpoint is not None:
+            model = load_checkpoint(checkpoint)
+        if model is not None:
+            analysis.check_made_from(model, task)
+        parts = [
+            _heads_part(analysis),
+            _readouts_part(analysis),
+            pairs_part(analysis),
+            groups_part(analysis),
+            looks_part(analysis, model, task),
+            None if model is None else sentence_part(model),
+            _making_part(analysis, model, info),
         ]
-        return Part(
-            "heads",
-            "Each head alone",
-            [
-                paragraph(
-                    "A head is successful where a linear separator of its output is right on "
-                    f"at least {percent(SUCCESSFUL, 0)} of the test sentences (s-acc), and "
-                    f"failed at {percent(FAILED, 0)} or less, which is close to a coin flip. "
-                    f"{self._all_but_ties()}"
-                ),
-                table(["head", "category", *columns], rows, "Metrics of each head alone"),
-                paragraph(csv_link("heads.csv", known), "downloads"),
-                unfolding("What the columns mean", bullets(_MEANINGS)),
-            ],
-        )
+        heads = plural(len(analysis.table), "head")
+        title = f"What each head does: a model with {heads} on Count01"
+        return report_page(title, _opening(analysis), [part for part in parts if part is not None])
 
-    def _all_but_ties(self) -> str:
-        """A common kind of head, and how to recognise it in the table."""
-        if self.model is None:  # and so the data set, too, may be another
-            return ""
-        ties = self.splits.test.ties
-        return (
-            f"Right on all but the ties, {int(ties.sum())} of {len(ties)} sentences, would be an "
-            f"s-acc of {1 - float(ties.double().mean()):.4f}."
-        )
+    return write_page(path, make)
 
-    def readouts(self) -> Part | None:
-        """Read-outs as inequalities; models without them have a note that says so."""
-        known = self.analysis.table
-        if "readout" not in known:
-            return None
-        rows = [
-            [str(row["head"]), _category(row["category"])]
-            + [
-                element("span", row[name], class_="plain")
-                for name in ("readout", "learned_readout")
-            ]
-            for row in known.to_dict("records")
-        ]
-        columns = [
-            "head",
-            "category",
-            "separator fitted to its output",
-            "the model's own use of it",
-        ]
-        return Part(
-            "readouts",
-            "What each head counts",
-            [
-                paragraph(
-                    "A linear read-out of a head is an inequality over how often each token "
-                    "occurs: where it holds, it says '4'. Perfect counting is n1 − n0 > 0. A "
-                    "factor of n0 that is off is a bias that grows with the sentence, a factor "
-                    "of n2 is noise, and the last number shifts the ties."
-                ),
-                table(columns, rows, "Count read-outs of each head"),
-            ],
-        )
 
-    def making(self) -> Part:
-        """What the numbers were made of and with."""
-        content = []
-        if self.info is not None:
-            known = dict(self.info.get("info") or {"seed and recipe": "the checkpoint has none"})
-            recipe = known.pop("recipe", None)
-            content += [paragraph("The checkpoint says of itself:"), facts(known, "Checkpoint")]
-            if isinstance(recipe, dict):
-                content.append(unfolding("The recipe it was trained by", facts(recipe, "Recipe")))
-            versions = self.info.get("versions", {})
-            content.append(unfolding("What it was saved with", facts(versions, "Saved with")))
-        if self.model is not None:
-            cfg = self.model.cfg
-            names = ("n_layers", "n_heads", "d_head", "d_model", "n_ctx", "normalization_type")
-            shape = {name: getattr(cfg, name) for name in names}
-            content.append(unfolding("The HookedTransformer", facts(shape, "Model")))
-        gradient = self.analysis.worst_gradient
-        content += [
-            paragraph(
-                "Separators are linear SVMs, solved to convergence: the largest relative gradient "
-                f"at the end of any fit is {gradient:.1e}."
-            ),
-            paragraph("This report was made with:"),
-            facts(library_versions(), "Versions"),
+def analysis_html(analysis: HeadAnalysis) -> str:
+    """Write the table of an analysis for a notebook."""
+    rows = [[anything(cell) for cell in row] for row in analysis.table.to_numpy().tolist()]
+    return in_notebook(
+        element("p", element("b", analysis.answer)),
+        table(list(map(str, analysis.table)), rows, "Metrics of each head alone"),
+        *(element("p", element("i", note)) for note in analysis.notes),
+    )
+
+
+def _opening(analysis: HeadAnalysis) -> Markup:
+    """The answer in words, and how well the whole model does."""
+    names = {
+        "answer": "right answers",
+        "ties": "on ties (as many 1s as 0s)",
+        "others": "on all others",
+        "end": "'[EOS]' after the answer",
+    }
+    n_test = len(analysis.data.test_labels)
+    return Markup("\n").join(
+        [
+            paragraph(analysis.answer, "lead"),
+            paragraph(f"The whole model on the {n_test:,} sentences of the test split:"),
+            tiles((names[key], percent(value, 2)) for key, value in analysis.accuracy.items()),
+            *(paragraph(f"Note: {note}.", "note") for note in analysis.notes),
         ]
-        return Part("making", "How this was made", content)
+    )
+
+
+def _heads_part(analysis: HeadAnalysis) -> Part:
+    """Every head by itself."""
+    known, ties = analysis.table, analysis.data.answer.subsets["ties"]
+    titles = {name: metric.label for name, metric in METRICS.items()} | _COLUMNS
+    columns = {name: title for name, title in titles.items() if name in known}
+    if known["layer"].max() == 0:
+        del columns["layer"], columns["head"]
+    rows = [
+        [str(n), _BADGES[row["category"]], *(_cell(name, row[name]) for name in columns)]
+        for n, row in enumerate(known.to_dict("records"))
+    ]
+    text = (
+        "A head is successful where a linear probe of its output is right on at least "
+        f"{percent(SUCCESSFUL, 0)} of the test sentences (s-acc), and failed at "
+        f"{percent(FAILED, 0)} or less, which is close to a coin flip. Right on all but the ties, "
+        f"{ties.sum()} of {len(ties)} sentences, would be an s-acc of {1 - ties.mean():.4f}."
+    )
+    content = [
+        paragraph(text),
+        table(["head", "category", *columns.values()], rows, "Metrics of each head alone"),
+        paragraph(csv_link("heads.csv", known), "downloads"),
+        unfolding("What the columns mean", bullets(_meanings())),
+    ]
+    return Part("heads", "Each head alone", content)
+
+
+def _readouts_part(analysis: HeadAnalysis) -> Part | None:
+    """Read-outs as inequalities; models without them have a note that says so."""
+    if "readout" not in analysis.table:
+        return None
+    rows = [
+        [str(row["head"]), _BADGES[row["category"]], row["readout"], row["learned_readout"]]
+        for row in analysis.table.to_dict("records")
+    ]
+    columns = ["head", "category", "linear probe of its output", "the model's own use of it"]
+    text = (
+        "A linear read-out of a head is an inequality over how often each token occurs: where it "
+        "holds, the answer is '4'. Perfect counting is n1 − n0 > 0. A factor of n0 that is off is "
+        "a bias that grows with the sentence, a factor of n2 is noise, and the last number shifts "
+        "the ties."
+    )
+    content = [paragraph(text), table(columns, rows, "Count read-outs of each head")]
+    return Part("readouts", "What each head counts", content)
+
+
+def _making_part(
+    analysis: HeadAnalysis, model: HookedTransformer | None, info: dict[str, Any] | None
+) -> Part:
+    """What the numbers were made of and with; `info` is what the checkpoint tells."""
+    content = []
+    if info is not None:
+        known = dict(info.get("info") or {"seed and recipe": "the checkpoint has none"})
+        recipe = known.pop("recipe", None)
+        content += [paragraph("The checkpoint says of itself:"), facts(known, "Checkpoint")]
+        if isinstance(recipe, dict):
+            content.append(unfolding("The recipe it was trained by", facts(recipe, "Recipe")))
+        versions = info.get("versions", {})
+        content.append(unfolding("What it was saved with", facts(versions, "Saved with")))
+    if model is not None:
+        names = ("n_layers", "n_heads", "d_head", "d_model", "n_ctx", "normalization_type")
+        shape = {name: getattr(model.cfg, name) for name in names}
+        content.append(unfolding("The HookedTransformer", facts(shape, "Model")))
+    probes = (
+        "Linear probes are SVMs, solved to convergence: the largest relative gradient at the end "
+        f"of any fit is {analysis.worst_gradient:.1e}."
+        if analysis.data.probe is None
+        else f"The probe is {analysis.data.probe!r}."
+    )
+    content += [paragraph(probes), paragraph("This report was made with:")]
+    content.append(facts(library_versions(), "Versions"))
+    return Part("making", "How this was made", content)
 
 
 def sentence_part(model: HookedTransformer) -> Part:
-    """Attention and shares on one sentence, to point at; for other reports, too."""
-    views = [show_attention(model, SENTENCE), show_shares(model, SENTENCE)]
+    """Attention and direct logit attribution on one sentence; for other reports, too."""
+    views = [show_attention(model, SENTENCE), show_attribution(model, SENTENCE)]
     text = (
         "Choose a head with the mouse or with Tab and Enter. Other sentences: "
         "cl.show_attention(model, ...), or count01-lens view."
@@ -230,11 +178,6 @@ def sentence_part(model: HookedTransformer) -> Part:
     )
 
 
-def _category(name: str) -> Html:
-    symbol, tone = _BADGES[name]
-    return badge(symbol, name, tone)
-
-
 def _cell(column: str, value: float) -> str:
     if column in ("layer", "head"):
         return str(value)
@@ -243,30 +186,27 @@ def _cell(column: str, value: float) -> str:
     return f"{value:.4f}"
 
 
-_BADGES: dict[str, tuple[str, Tone]] = {
-    "successful": ("●", "good"),
-    "mixed": ("◐", "middling"),
-    "failed": ("○", "bad"),
+_BADGES = {
+    "successful": badge("●", "successful", "good"),
+    "mixed": badge("◐", "mixed", "middling"),
+    "failed": badge("○", "failed", "bad"),
 }
+# Columns beside the metrics, which have their labels and meanings with them.
 _COLUMNS = {
     "layer": "layer",
-    "head in its layer": "head",
-    "l-acc": "l_acc",
-    "ROC AUC": "roc_auc",
-    "s-acc": "s_acc",
-    "s-acc, ties": "s_acc_ties",
-    "s-acc, others": "s_acc_others",
-    "[EOS] l-acc": "eos_l_acc",
+    "head": "head in its layer",
+    "s_acc_ties": "s-acc, ties",
+    "s_acc_others": "s-acc, others",
     "w01": "w01",
     "w02": "w02",
-    "head weight": "head_weight",
+    "head_weight": "head weight",
 }
-_MEANINGS = [
-    "l-acc: accuracy of the answer, '4' against '5', with all other heads set to zero.",
-    "ROC AUC: how well the head's share of a logit ranks sentences, whatever the threshold.",
-    "s-acc: accuracy of a linear separator fitted to the head's output on the training split.",
-    "s-acc, ties and others: the same on sentences with as many 1s as 0s, and on all others.",
-    "[EOS] l-acc: how often '[EOS]' follows the answer with all other heads set to zero.",
-    "w01, w02: attention that one '0' gets at '=', over that of one '1' and of one '2'.",
-    "head weight: how strongly the output layer reads the head for the answer; all sum to 1.",
-]
+
+
+def _meanings() -> list[str]:
+    return [
+        *(f"{metric.label}: {metric.meaning}." for metric in METRICS.values()),
+        "s-acc, ties and others: the same on sentences with as many 1s as 0s, and on all others.",
+        "w01, w02: attention that one '0' gets at '=', over that of one '1' and of one '2'.",
+        "head weight: how strongly the output layer reads the head for the answer; all sum to 1.",
+    ]

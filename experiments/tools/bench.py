@@ -58,12 +58,16 @@ def forward_closed_form() -> dict[str, float]:
 
     import count01_lens as cl
     from count01_lens.common.threads import one_thread
-    from count01_lens.counts.closed_form import multiplicities
+    from count01_lens.counts.multiplicities import Multiplicities
+    from count01_lens.tasks.places import AT_EQUALS
 
     form, counts = cl.CountForm.from_models([_model()]), _split("test").counts
     with torch.no_grad(), one_thread():
-        run = lambda: form.logits(multiplicities(counts, "=", torch.float32), "=")  # noqa: E731
-        return {"seconds": _best(run, 500)}
+        return {
+            "seconds": _best(
+                lambda: form.logits(Multiplicities.of(counts, AT_EQUALS, torch.float32)), 500
+            )
+        }
 
 
 def epoch_sequences() -> dict[str, float]:
@@ -146,11 +150,11 @@ def probes_of_all_groups() -> dict[str, float]:
     """The 65,535 linear SVMs of all groups alone."""
     import numpy as np
 
-    from count01_lens.heads.groups import as_rows, separation_of_all
+    from count01_lens.heads.groups import as_rows, fit_all
 
     data = _head_data()
     masks = as_rows(np.arange(1, 2**16), 16)
-    return {"seconds": _best(lambda: separation_of_all(data, masks), 1)}
+    return {"seconds": _best(lambda: fit_all(data, masks), 1)}
 
 
 def probes_by_scikit_learn() -> dict[str, float]:
@@ -178,10 +182,9 @@ def probes_by_scikit_learn() -> dict[str, float]:
 
 
 def _head_data() -> Any:
-    import count01_lens as cl
-    from count01_lens.heads.runners import head_data
+    from count01_lens.heads.head_data import head_data
 
-    return head_data(_model(), cl.make_splits())
+    return head_data(_model())
 
 
 def sweep_of_w01() -> dict[str, float]:

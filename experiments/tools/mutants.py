@@ -1,7 +1,7 @@
 """Change the library in small ways, one at a time, and see whether its tests notice.
 
-    make mutants                                       all modules: most of an hour
-    python -m experiments.tools.mutants language dataset     some
+    make mutants                                          those of docs/trust.md: most of an hour
+    python -m experiments.tools.mutants counts/readout    one, or any others of the library
 
 Works on a copy of the files under version control, in runs/mutants, with mutmut. The record for
 docs/trust.md goes to runs/trust/mutants.json, survivors with what was changed among it.
@@ -21,17 +21,17 @@ from count01_lens.common.versions import library_versions
 from experiments.tools.harmless_mutants import reason_of
 
 TREE, RECORD = Path("runs/mutants/tree"), Path("runs/trust/mutants.json")
-# Which tests judge a module: its own, and those that use it as users do.
-TESTS = {
-    "tasks/language": ["tasks/test_language", "attacks/test_attack_oracles"],
-    "tasks/dataset": ["tasks/test_dataset"],
-    "counts/closed_form": ["counts/test_closed_form", "attacks/test_attack_oracles"],
-    "counts/compact": ["counts/test_compact", "attacks/test_attack_oracles"],
-    "heads/metrics": ["heads/test_metrics", "attacks/test_attack_oracles"],
-    "heads/groups": ["heads/test_groups", "attacks/test_attack_oracles"],
-    "counts/readout": ["counts/test_readout", "attacks/test_attack_oracles"],
-    "models/checkpoints": ["models/test_checkpoints"],
-}
+# The modules of which docs/trust.md tells: what everything else is computed by, or read from.
+MODULES = [
+    "tasks/language",
+    "tasks/dataset",
+    "models/checkpoints",
+    "counts/closed_form",
+    "counts/compact",
+    "counts/readout",
+    "heads/metrics",
+    "heads/groups",
+]
 # mutmut reads an attribute that pytest has renamed.
 CONFTEST = """
 
@@ -44,14 +44,14 @@ def pytest_collection_modifyitems(items):
 def main() -> None:
     """Run mutants of some modules."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("modules", nargs="*", help=f"some of {', '.join(TESTS)}")
+    parser.add_argument("modules", nargs="*", help=f"such as {MODULES[0]}; default all of docs")
     parser.add_argument("--children", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
-    unknown = set(arguments.modules) - set(TESTS)
-    if unknown:
-        parser.error(f"expected some of {', '.join(TESTS)}, got {', '.join(sorted(unknown))}")
+    for module in arguments.modules:
+        if not Path(f"count01_lens/{module}.py").is_file():
+            parser.error(f"expected modules of the library such as {MODULES[0]}, got {module}")
     known = json.loads(RECORD.read_text())["modules"] if RECORD.exists() else {}
-    for module in arguments.modules or TESTS:
+    for module in arguments.modules or MODULES:
         known[module] = run(module, arguments.children)
         record = {"name": "mutants", "modules": known, "versions": library_versions()}
         RECORD.parent.mkdir(parents=True, exist_ok=True)
@@ -63,27 +63,35 @@ def main() -> None:
                 print(f"    - {survivor['was']}\n    + {survivor['became']}")
 
 
+def judges_of(module: str) -> list[str]:
+    """Which tests judge a module: its own, or those of its room, and the oracles."""
+    room, _, name = module.rpartition("/")
+    own = Path("tests", room, f"test_{name}.py")
+    return [str(own if own.is_file() else own.parent), "tests/attacks/test_attack_oracles.py"]
+
+
 def run(module: str, children: int) -> dict[str, Any]:
     """Make all mutants of a module, and run its tests on each."""
     _copy_tree()
-    tests = [f"tests/{name}.py" for name in TESTS[module] if Path(f"tests/{name}.py").exists()]
     settings = f"""
 [tool.mutmut]
 source_paths = ["count01_lens"]
 only_mutate = ["count01_lens/{module}.py"]
 also_copy = ["experiments", "README.md", "docs", "Makefile", "CHANGELOG.md", "constraints.txt"]
-pytest_add_cli_args_test_selection = {json.dumps(tests)}
-pytest_add_cli_args = ["-m", "not stress", "-p", "no:cacheprovider"]
+pytest_add_cli_args_test_selection = {json.dumps(judges_of(module))}
+pytest_add_cli_args = ["-m", "not stress and not slow", "-p", "no:cacheprovider"]
 """
     for name, more in (("pyproject.toml", settings), ("tests/conftest.py", CONFTEST)):
         path = TREE / name
         path.write_text(path.read_text() + more)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    mutmut = [str(Path(sys.executable).with_name("mutmut"))]
+    mutmut = [sys.executable, "-m", "mutmut"]
     command = [*mutmut, "run", "--max-children", str(children)]
     subprocess.run(command, cwd=TREE, env=environment, check=False)
     meta = json.loads((TREE / "mutants" / "count01_lens" / f"{module}.py.meta").read_text())
     codes = meta["exit_code_by_key"]
+    if all(code is None for code in codes.values()):
+        raise RuntimeError(f"{module}: no mutant was run; do its tests pass without one?")
     # No test at all (33), none chosen (5) or not run (None) is no better than survival.
     alive = [name for name, code in codes.items() if code in (0, 5, 33, None)]
     return {

@@ -22,6 +22,8 @@ import count01_lens as cl
 
 STORED = Path(__file__).parents[2] / "tests" / "data" / "same_bits.json"
 CHOSEN_GROUPS = 500  # values of these are stored; of all of them, a checksum
+# In training a rounding grows: float32 and float64 give the same for some six epochs, then do not.
+ALIKE_EPOCHS = 4
 
 
 def values_of_the_example() -> dict[str, Any]:
@@ -84,14 +86,21 @@ def here() -> dict[str, str]:
 def differences(part: str, stored: dict[str, Any], *, exact: bool) -> list[str]:
     """Name the values of a part that are not as stored: to the bit, or to rounding."""
     found, expected = PARTS[part](), stored[part]
-    different = sorted(found.keys() ^ expected.keys())
+    different = found.keys() ^ expected.keys()
     for name in found.keys() & expected.keys():
-        same = found[name] == expected[name]
-        if not same and not exact and not name.endswith("sha256"):
-            same = _close(found[name], expected[name])
-        if not same and (exact or not name.endswith("sha256")):
-            different.append(name)
+        one, two = found[name], expected[name]
+        if not exact:
+            one, two = _comparable(name, one), _comparable(name, two)
+        if one != two and (exact or not _close(one, two)):
+            different.add(name)
     return sorted(different)
+
+
+def _comparable(name: str, value: Any) -> Any:
+    """What another processor can be held to: no checksums, and of a training its beginning."""
+    if name.startswith("history."):
+        return value[:ALIKE_EPOCHS]
+    return None if name.endswith("sha256") or name.startswith("trained.") else value
 
 
 def read() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Attacks on the library: each runs many cases and counts what came of them.
 
 An attack is a function `attack(cases, seed) -> Counter` whose outcomes are words; the test that calls
-it says which outcomes are allowed. `make test` runs a few hundred cases of each, `make stress` all of
+it says which outcomes are allowed. The tests run a few hundred cases of each, `make stress` all of
 them, and keeps what it found for `docs/trust.md`. The same functions run against deliberately broken
 builds, where they must find something.
 """

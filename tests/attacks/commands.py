@@ -7,7 +7,6 @@ called is the command line itself, with the arguments of a user.
 """
 
 import hashlib
-import json
 import random
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from count01_lens.common.storage import load_tensors
+from count01_lens.common.bundle import read_bundle
 
 TRAIN = [
     "--seeds", "0,3", "--heads", "2", "--d-embed", "4", "--epochs", "2", "--batch-size", "700",
@@ -58,11 +57,11 @@ def sums_of(directory: Path) -> dict[str, str]:
 
 
 def _timeless(path: Path) -> bytes:
-    tensors = {name: tensor.numpy() for name, tensor in load_tensors(path).items()}
-    text = json.loads(tensors.pop("text").tobytes())
-    del text["seconds"]
-    arrays = [(name, str(array.dtype), array.tobytes()) for name, array in sorted(tensors.items())]
-    return repr((arrays, text)).encode()
+    bundle = read_bundle(path, "job result")
+    arrays = {name: tensor.numpy() for name, tensor in sorted(bundle.tensors.items())}
+    numbers = [(name, str(array.dtype), array.tobytes()) for name, array in arrays.items()]
+    text = {name: value for name, value in bundle.about.items() if name != "seconds"}
+    return repr((numbers, text)).encode()
 
 
 def main() -> None:

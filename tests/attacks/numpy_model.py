@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from count01_lens.models.model import ModelConfig, hooked_transformer, initial_raw
+from count01_lens.models.build import hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import initial_raw
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 AT = ("=", "answer")

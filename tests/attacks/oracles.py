@@ -16,16 +16,19 @@ import torch
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import LinearSVC
 
-from count01_lens.counts.closed_form import CountForm, multiplicities, smallest_safe
+from count01_lens.counts.closed_form import CountForm, smallest_safe
 from count01_lens.counts.compact import compact_logits
+from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.counts.readout import learned_readout, readout
 from count01_lens.heads.analysis import analyze_heads
-from count01_lens.heads.groups import METRICS, shapley_interactions, shapley_values
-from count01_lens.heads.metrics import HeadData, areas, end_accuracy, learned_accuracy, roc_auc
-from count01_lens.heads.probes import LinearSVM, NotConvergedWarning, fit_many
-from count01_lens.heads.runners import head_data, head_logits, head_outputs, model_logits
+from count01_lens.heads.games import shapley_interactions, shapley_values
+from count01_lens.heads.head_data import HeadData, head_data
+from count01_lens.heads.metrics import METRICS, Groups, areas, roc_auc
+from count01_lens.heads.probe_fits import fit_many
+from count01_lens.heads.probes import LinearSVM, NotConvergedWarning
+from count01_lens.heads.runners import head_logits, head_outputs, model_logits
+from count01_lens.models.build import make_hooked_transformer
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
-from count01_lens.models.model import make_hooked_transformer
 from count01_lens.tasks.dataset import MAX_COUNT, Split, Splits, SplitSpec, make_splits
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
 from count01_lens.tasks.language import (
@@ -38,6 +41,7 @@ from count01_lens.tasks.language import (
     split_into_tokens,
     validate,
 )
+from count01_lens.tasks.places import place_at
 from count01_lens.tasks.tokenizer import count01_tokenizer
 from tests.attacks.numpy_model import (
     AT,
@@ -139,15 +143,15 @@ def _three_ways(model, counts: np.ndarray, short: list[list[int]], dtype: torch.
     form = CountForm.from_models([model])
     results = {}
     output = _on_sequences(model, short)
-    both = form.logits(multiplicities(data, "both", dtype), "both")[0].chunk(2)
-    for place, (at, part) in enumerate(zip(AT, both, strict=True)):
-        results["sequences", at] = output[place]
+    both = form.logits(Multiplicities.at_both(data, dtype))[0].chunk(2)
+    for number, (at, part) in enumerate(zip(AT, both, strict=True)):
+        results["sequences", at] = output[number]
         results["compact", at] = compact_logits(model, data, at)
-        results["closed form", at] = form.logits(multiplicities(data, at, dtype), at)[0]
+        results["closed form", at] = form.logits(Multiplicities.of(data, place_at(at), dtype))[0]
         results["both places at once", at] = part
-        shares = head_logits(model, data, at).sum(dim=1)
+        written = head_logits(model, data, at).sum(dim=1)
         query = [EQUALS] * len(data) if at == "=" else np.where(data[:, 1] > data[:, 0], FOUR, FIVE)
-        results["shares and bias", at] = shares + form.logit_bias[0, query]
+        results["attributions and bias", at] = written + form.logit_bias[0, query]
     return {key: logits.double() for key, logits in results.items()}
 
 
@@ -212,7 +216,7 @@ def _probe_case(rng: Rng) -> str:
     supports = np.ones((2, X.shape[1]), dtype=bool)
     supports[1] = rng.random(X.shape[1]) < 0.5
     supports[1, rng.integers(X.shape[1])] = True
-    start = rng.standard_normal((2, X.shape[1] + 1)) if rng.random() < 0.5 else None
+    start = rng.standard_normal((2, 1, X.shape[1] + 1)) if rng.random() < 0.5 else None
     with warnings.catch_warnings():
         warnings.simplefilter("error", NotConvergedWarning)
         try:
@@ -220,7 +224,7 @@ def _probe_case(rng: Rng) -> str:
             many = fit_many(X, y, supports, start=start, C=C)
         except NotConvergedWarning:
             return "did not converge"
-    found = [(supports[0], np.append(alone.coef_, alone.intercept_), alone.objective_)]
+    found = [(supports[0], np.append(alone.coef_[0], alone.intercept_), alone.objective_)]
     found += zip(supports, many.weights, many.objectives, strict=True)
     theirs = [_scikit_learn_objective(X[:, support], y, C) for support in supports]
     outcomes = []
@@ -325,14 +329,13 @@ def _group_case(rng: Rng) -> str:
     n_heads = model.cfg.n_layers * model.cfg.n_heads
     masks = rng.random((2, n_heads)) < 0.5
     masks[~masks.any(axis=1), rng.integers(n_heads)] = True
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the model has a final layer norm")
-        data = head_data(model, splits)
+    data = head_data(model, splits)
+    groups = Groups(data, masks)
     # Order matters to a model with positions: these are the sentences that the metrics are of.
     sentences = [sequence[:-1].tolist() for sequence in splits.test.sequences()]
     close = 0
     for mask, l_acc, end in zip(
-        masks, learned_accuracy(data, masks), end_accuracy(data, masks), strict=True
+        masks, groups.accuracy["answer"], groups.accuracy["end"], strict=True
     ):
         logits = _without_others(model, sentences, mask)
         if not _group_logits_within(data, mask, logits, bound):
@@ -348,11 +351,11 @@ def _group_case(rng: Rng) -> str:
         if abs(end * len(test) - ended) > unclear_end + 1e-9:
             return "[EOS] l-acc differs"
         close += unclear + unclear_end
-    labels = data.test_labels
-    for mask, ours in zip(masks, roc_auc(data, masks), strict=True):
-        share = data.shares[:, mask].sum(axis=1)
-        areas_of_both = roc_auc_score(labels, share[:, 0]), roc_auc_score(~labels, share[:, 1])
-        if not _as_good(ours, max(areas_of_both), share):
+    labels = (test[:, 1] > test[:, 0]).numpy()
+    for mask, ours in zip(masks, roc_auc(groups), strict=True):
+        written = data.answer.heads[:, mask].sum(axis=1)
+        areas_of_both = roc_auc_score(labels, written[:, 0]), roc_auc_score(~labels, written[:, 1])
+        if not _as_good(ours, max(areas_of_both), written):
             return "ROC AUC differs"
     return f"agrees ({kind}{', some too close to call' if close else ''})"
 
@@ -360,13 +363,16 @@ def _group_case(rng: Rng) -> str:
 def _group_logits_within(
     data: HeadData, mask: np.ndarray, logits: np.ndarray, bound: float
 ) -> bool:
-    """Whether shares and bias, or what the metrics run instead, are the logits of the others off."""
-    if data.ablated is not None:
-        answers, end = data.ablated(mask)
+    """Whether attributions, or what the metrics run instead, are the logits of the others off."""
+    if data.group_logits is not None:
+        found = data.group_logits(mask)
     else:
-        answers = data.shares[:, mask].sum(axis=1) + data.bias
-        end = data.end_shares[:, mask].sum(axis=1) + data.end_bias
-    return _within(answers, logits[0][:, [FOUR, FIVE]], bound) and _within(end, logits[1], bound)
+        found = {
+            name: asked.heads[:, mask].sum(axis=1) + asked.rest
+            for name, asked in data.asked.items()
+        }
+    expected = {"answer": logits[0][:, [FOUR, FIVE]], "end": logits[1][:, [EOS, *range(EOS)]]}
+    return found.keys() == expected.keys() and _within(found, expected, bound)
 
 
 def _both_answers(rng: Rng, n: int) -> torch.Tensor:
@@ -401,12 +407,12 @@ def _two_layers(rng: Rng):
     return model
 
 
-def _as_good(ours: float, expected: float, share: np.ndarray) -> bool:
+def _as_good(ours: float, expected: float, written: np.ndarray) -> bool:
     """Equal, or apart by what scores of equal size but for rounding can make."""
     if abs(ours - expected) <= 1e-12:
         return True
-    gaps = np.diff(np.sort(share, axis=0), axis=0)
-    return bool((gaps <= 1e-12 * np.abs(share).max()).any())
+    gaps = np.diff(np.sort(written, axis=0), axis=0)
+    return bool((gaps <= 1e-12 * np.abs(written).max()).any())
 
 
 # --- d. Shapley values and interactions against their definitions ---------------------------------
@@ -576,7 +582,7 @@ def _readout_case(rng: Rng) -> str:
     labels = counts[:, 1] > counts[:, 0]
     if rng.random() < 0.3 and labels.any() and not labels.all():
         probe = LinearSVM().fit(z, labels)
-        weights, bias = probe.coef_, probe.intercept_
+        weights, bias = probe.coef_[0], float(probe.intercept_[0])
     else:
         weights, bias = rng.standard_normal(config.d_head), float(rng.standard_normal())
         # A read-out that is balanced on these sentences decides, rather than always say the same.
@@ -591,7 +597,7 @@ def _readout_case(rng: Rng) -> str:
         return "a read-out differs from its probe"
     if not _coefficients_decide(written, oracle, head, counts, values, clear):
         return "the written coefficients differ from the probe"
-    margins = _share_and_bias(oracle, outputs, head)
+    margins = _head_and_bias(oracle, outputs, head)
     clear_margin = np.abs(margins) > 2 * bound
     if not (learned_readout(form, head).decide(data) == (margins > 0))[clear_margin].all():
         return "the model's own read-out differs"
@@ -613,7 +619,7 @@ def _coefficients_decide(written, oracle: NumpyModel, head: int, counts, values,
     return bool(((sums > 0) == (values > 0))[certain].all())
 
 
-def _share_and_bias(oracle: NumpyModel, outputs: np.ndarray, head: int) -> np.ndarray:
+def _head_and_bias(oracle: NumpyModel, outputs: np.ndarray, head: int) -> np.ndarray:
     """By how much '4' leads '5' where only one head writes into the residual stream of '='."""
     stream = oracle.stream[EQUALS] + oracle.b_O + outputs[:, head] @ oracle.W_O[head]
     logits = stream @ oracle.W_U + oracle.b_U

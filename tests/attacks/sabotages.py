@@ -15,15 +15,17 @@ import numpy as np
 import pytest
 import torch
 
-from count01_lens.attention import interventions
-from count01_lens.attention import rows as attention_rows
-from count01_lens.common import storage
+from count01_lens.attention.patches import Ratios
+from count01_lens.attention.seen_tokens import NoticedTokens
+from count01_lens.common import bundle, storage
 from count01_lens.counts import readout
-from count01_lens.counts.closed_form import KEYS, QUERIES, CountForm, _seen, multiplicities
-from count01_lens.heads import groups, metrics, probes
-from count01_lens.heads import runners as heads
+from count01_lens.counts.closed_form import _SEEN, CountForm
+from count01_lens.counts.multiplicities import KEYS
+from count01_lens.heads import games, head_data, metrics, newton
 from count01_lens.models import hooks
 from count01_lens.tasks import dataset
+from count01_lens.tasks.count01 import CountPrompts
+from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 from count01_lens.training import trainer
 from count01_lens.views import figures, patching, plots
 
@@ -45,10 +47,10 @@ def replace_everywhere(monkeypatch: pytest.MonkeyPatch, old: Any, new: Any) -> N
 # --- Files -----------------------------------------------------------------------------------------
 
 
-class FitsAll(str):
-    """A checksum that fits every file."""
+class FitsAll(bytes):
+    """A header with a checksum that fits every file."""
 
-    __hash__ = str.__hash__
+    __hash__ = bytes.__hash__
 
     def __eq__(self, other: object) -> bool:
         return True
@@ -58,8 +60,8 @@ class FitsAll(str):
 
 
 def no_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace_everywhere(monkeypatch, storage.sha256, lambda data: FitsAll("0" * 64))
-    monkeypatch.setattr(storage, "_digest", lambda tensors: FitsAll("0" * 64))
+    head = bundle._sealed_head
+    monkeypatch.setattr(bundle, "_sealed_head", lambda header, body: FitsAll(head(header, body)))
 
 
 def no_atomic_rename(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,12 +88,16 @@ def hooks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hooks_stay_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def without_finally(model, seen):
-        handle = model.embed.register_forward_pre_hook(lambda m, inputs: seen.start(inputs[0]))
+    def without_finally(self):
+        def notice(module, inputs):
+            self.layers.clear()
+            self.chunks.append(inputs[0])
+
+        handle = self.model.embed.register_forward_pre_hook(notice)
         yield
         handle.remove()
 
-    replace_everywhere(monkeypatch, interventions._tokens_noticed, without_finally)
+    monkeypatch.setattr(NoticedTokens, "noticing", without_finally)
 
 
 def hooks_go_by_their_handles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,10 +137,10 @@ def patcher_is_hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_every_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, collect = [], heads.head_data
+    kept, collect = [], head_data.collect
 
-    def collect_and_keep(model, splits):
-        kept.append(collect(model, splits))
+    def collect_and_keep(runner, task, probe=None):
+        kept.append(collect(runner, task, probe))
         return kept[-1]
 
     replace_everywhere(monkeypatch, collect, collect_and_keep)
@@ -144,18 +150,18 @@ def keeps_every_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_newton_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    newton, together = probes._newton, probes._newton_together
+    alone, together = newton.minimise_squared_hinge, newton.minimise_many_squared_hinges
 
     def one(Z, penalty, weight, tol, max_iter, v, scale):
-        v, objective, _, steps = newton(Z, penalty, weight, tol, 1, v, scale)
+        v, objective, _, steps = alone(Z, penalty, weight, tol, 1, v, scale)
         return v, objective, 0.0, steps
 
     def one_each(Z, allowed, V, weight, tol, max_iter):
         V, objectives, gradients, steps = together(Z, allowed, V, weight, tol, 1)
         return V, objectives, np.zeros_like(gradients), steps
 
-    monkeypatch.setattr(probes, "_newton", one)
-    monkeypatch.setattr(probes, "_newton_together", one_each)
+    replace_everywhere(monkeypatch, alone, one)
+    replace_everywhere(monkeypatch, together, one_each)
 
 
 def swapped_sign(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,37 +181,41 @@ def ties_are_four(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def maximum_over_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    def outputs(self, multiplicity, place):
-        scores = self.scores[:, :, QUERIES[place], KEYS] + _seen(place, self.scores)
-        numerator, denominator = self._sums(scores, multiplicity)
+    def outputs(self, sentences):
+        scores = self.scores[:, :, sentences.rows, KEYS] + _SEEN[sentences.rows].to(self.scores)
+        numerator, denominator = self._sums(scores, sentences.n)
         return numerator / denominator.unsqueeze(-2)
 
     monkeypatch.setattr(CountForm, "_outputs_by_coordinate", outputs)
 
 
 def shapley_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = groups.subset_sizes
-    monkeypatch.setattr(groups, "subset_sizes", lambda masks: np.maximum(sizes(masks) - 1, 0))
+    sizes = games.subset_sizes
+    monkeypatch.setattr(games, "subset_sizes", lambda masks: np.maximum(sizes(masks) - 1, 0))
 
 
 def end_read_at_equals(monkeypatch: pytest.MonkeyPatch) -> None:
-    good = heads.head_data_of_form
+    good = head_data._asked
 
-    def at_equals(form, splits):
-        n = multiplicities(splits.test.counts, "=", form.scores.dtype)
-        shares = form.head_logits(n, "=")[0].double().numpy()
-        return dataclasses.replace(good(form, splits), end_shares=shares)
+    def at_equals(runner, question):
+        asked = good(runner, question)
+        if question.test.place != AT_ANSWER:
+            return asked
+        prompts = CountPrompts(question.test.split, AT_EQUALS)
+        written = runner.attribute(prompts).heads[..., list(question.choices)]
+        return dataclasses.replace(asked, heads=written.numpy())
 
-    replace_everywhere(monkeypatch, good, at_equals)
+    monkeypatch.setattr(head_data, "_asked", at_equals)
 
 
 def labels_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    good = heads.head_data_of_form
+    good = head_data.collect
 
-    def swapped(form, splits):
-        data = good(form, splits)
+    def swapped(runner, task, probe=None):
+        data = good(runner, task, probe)
+        answer = dataclasses.replace(data.answer, answers=data.train_answers)
         return dataclasses.replace(
-            data, train_labels=data.test_labels, test_labels=data.train_labels
+            data, train_answers=data.answer.answers, asked={**data.asked, "answer": answer}
         )
 
     replace_everywhere(monkeypatch, good, swapped)
@@ -217,12 +227,12 @@ def ties_in_roc_count_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ratios_upside_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    good = attention_rows.AttentionRatios.log_weights
+    good = Ratios._log_weights
 
-    def upside_down(self, own):
-        return good(dataclasses.replace(self, w01=1 / self.w01, w02=1 / self.w02), own)
+    def upside_down(self, numbers, own):
+        return good(dataclasses.replace(self, w01=1 / self.w01, w02=1 / self.w02), numbers, own)
 
-    monkeypatch.setattr(attention_rows.AttentionRatios, "log_weights", upside_down)
+    monkeypatch.setattr(Ratios, "_log_weights", upside_down)
 
 
 # --- The same again --------------------------------------------------------------------------------
@@ -230,7 +240,7 @@ def ratios_upside_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def order_from_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def order(self, epoch):
-        n = len(self.train_split.labels)
+        n = len(self.labels["train"])
         return torch.from_numpy(np.stack([np.random.permutation(n) for _ in self.seeds]))  # noqa: NPY002
 
     monkeypatch.setattr(trainer.Trainer, "_batch_order", order)

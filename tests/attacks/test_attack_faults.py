@@ -21,6 +21,8 @@ from tests.attacks.faults import (
 from tests.attacks.fork_server import fork_server, task
 from tests.helpers import LIMIT, small_disk
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server():
@@ -36,7 +38,7 @@ def assert_good(outcomes: Counter[str], cases: int) -> None:
 
 
 def test_kills_in_every_phase_leave_the_old_or_the_new():
-    assert_good(attack_faults(32, seed=0), 32)
+    assert_good(attack_faults(40, seed=0), 40)
 
 
 @pytest.mark.stress
@@ -65,23 +67,21 @@ def test_a_file_is_on_the_disk_before_it_gets_its_name(server, tmp_path):
         )
         assert sorted(written) == sorted(re.findall(r"^write ([^ ]+)$", text, re.MULTILINE))
         assert text.endswith("fsync\n")
-        # All other renames are of files that were on the disk before, followed by a flush.
-        assert text.count("replace") - len(written) == 2 * text.count("write manifest.json")
+        assert text.count("replace") == len(written) > 0
 
 
 def test_two_processes_save_one_checkpoint(server, tmp_path):
-    refused = 0
+    """Neither waits for the other; each save is whole, and the last one stays."""
     for number in range(3):
-        path = tmp_path / str(number)
+        path = tmp_path / str(number) / "checkpoint"
         both = [task("save_again_and_again", after=0.7, path=str(path)) for _ in range(2)]
         for end in server.together(*both):
-            assert end.killed or end.error.startswith("AlreadyInUseError: "), end
-            assert end.killed or f"{path}: another process is writing here; wait" in end.error
-            refused += not end.killed
+            assert end.killed, end
+            assert len(end.values) > 3
         assert whole(path) in (1, 2)
         save_here(4, path)
         assert whole(path) == 4
-    assert refused
+        assert [file.name for file in path.parent.iterdir()] == ["checkpoint.safetensors"]
 
 
 def test_a_reader_sees_the_old_or_the_new_while_another_process_saves(server, tmp_path):
@@ -117,7 +117,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(server, tmp_path):
         end = server.run("save", **new, largest_file=LIMIT if enlarge is None else None)
         assert ("No space left" if enlarge else "File too large") in end.error
         assert whole(path) == 1
-        assert not [file for file in path.iterdir() if is_temporary(file)]
+        assert not [file for file in path.parent.iterdir() if is_temporary(file)]
         if enlarge is not None:
             enlarge()
         assert server.run("save", **new).value

@@ -14,12 +14,14 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup, escape
 
 import count01_lens as cl
 from count01_lens import cli
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.views import patch_views
 from count01_lens.views.attention_view import compare_attention, page_of, show_attention
+from count01_lens.views.attribution_view import show_attribution
 from count01_lens.views.circuits_page import (
     Drawing,
     Section,
@@ -29,26 +31,22 @@ from count01_lens.views.circuits_page import (
     render_script,
     section_html,
 )
-from count01_lens.views.document import html_document
-from count01_lens.views.report_page import (
-    Html,
+from count01_lens.views.document import element, in_frame, in_notebook
+from count01_lens.views.pieces import (
     Image,
-    Part,
     badge,
     bullets,
     download,
-    element,
     facts,
     figure,
     filters,
-    joined,
     paragraph,
-    report_page,
     table,
     tiles,
     unfolding,
 )
-from count01_lens.views.share_view import show_shares
+from count01_lens.views.report_page import Part, report_page
+from tests.attacks.stored_things import Safetensors
 from tests.helpers import TINY
 
 HOSTILE = [
@@ -120,7 +118,7 @@ class Structure(HTMLParser):
         if value.startswith("data:text/csv"):  # a link to a file; all in it is quoted
             assert re.fullmatch(r"[\w%/,:;+=()*.!~-]*", value, re.ASCII)
             value = unquote(value)
-        in_json = json.dumps(self.text)[1:-1].replace("<", "\\u003c")
+        in_json = re.sub("[<>&']", lambda m: f"\\u{ord(m[0]):04x}", json.dumps(self.text)[1:-1])
         twice = json.dumps(in_json)[1:-1]
         in_csv = self.text.replace('"', '""')
         in_messages = "".join(char if char.isprintable() else "·" for char in self.text)
@@ -160,7 +158,7 @@ def padded(text: str) -> str:
 
 
 BUILDERS = {
-    "title": lambda text: html_document(text, "", "<body></body>"),
+    "title": lambda text: report_page(text, "", []),
     "paragraph": lambda text: paragraph(text, text),
     "bullets": lambda text: bullets([text, text]),
     "unfolding": lambda text: unfolding(text, text),
@@ -173,7 +171,10 @@ BUILDERS = {
     "download": lambda text: download(text, text.encode()),
     "large download": lambda text: download("x.csv", b"1" * 300_000, instead=text),
     "element": lambda text: element("p", text, title=text, data_x=text),
-    "joined": lambda text: joined([text, Html("<b>"), text, Html("</b>")]),
+    "attribute of markup": lambda text: element("p", title=Markup(text)),
+    "notebook": lambda text: in_notebook(text, Markup("<b>"), text, Markup("</b>")),
+    "frame": lambda text: in_frame(Markup(text), text),
+    "columns": lambda text: table([text, "x"], [["0", "1"]], "Numbers", look="values"),
     "part": lambda text: report_page(
         text, text, [Part("id", text, [paragraph(text)], [Part("b", text)], mark=text)]
     ),
@@ -225,7 +226,7 @@ def test_scripts_carry_any_text_as_data(key, text):
     packed = packed_scripts({"view-0": Drawing("ColoredTokens", props)})
     assert packed.count("<script") == packed.count("</script") == 1
     code = packed.partition("text(), ")[2].rpartition("]) {")[0]
-    assert f"<script>\n{json.loads(code)}\n</script>" == script
+    assert f"<script>{json.loads(code)}</script>" == script
 
 
 MODEL = cl.build_model(cl.ModelConfig(d_embed=6, n_heads=3, n_ctx=64), seed=1)
@@ -235,15 +236,15 @@ ALL = padded(" ".join(text for text in HOSTILE if not set(text) & set("\x00\u202
 
 def changed(analysis: HeadAnalysis, text: str) -> HeadAnalysis:
     """An analysis with a text wherever a file could have brought one."""
-    words = analysis.table.assign(readout=text, learned_readout=text)
-    return dataclasses.replace(analysis, table=words, notes=[text, f"a note {text}"])
+    words = analysis.counts.assign(readout=text, learned_readout=text)
+    return dataclasses.replace(analysis, counts=words, notes=(text, f"a note {text}"))
 
 
 def test_text_stays_text_in_a_report(tmp_path):
     """Notes, read-outs, and all that a checkpoint says of itself: names, values, versions."""
 
     def make(text: str) -> str:
-        path = tmp_path / f"checkpoint {len(list(tmp_path.iterdir()))}"
+        path = tmp_path / f"checkpoint {len(list(tmp_path.iterdir()))}.safetensors"
         listed = text.translate({ord(char): "-" for char in '"\\'})  # lists are shown as JSON
         name = f"a{text}"  # names are sorted
         known = {name: {name: text}, "seed": text, "listed": [listed], "more": {"b": [{"c": 1}]}}
@@ -253,39 +254,37 @@ def test_text_stays_text_in_a_report(tmp_path):
         change_versions(path, {name: text, "torch": text})
         made = changed(ANALYSIS, text).report(tmp_path / "report.html", checkpoint=path)
         page = made.read_text("utf-8")
-        assert html.escape(listed) in page
+        assert escape(listed) in page
         # CSV writes a quotation mark as two.
-        return re.sub(r"\([\d.]+ kB\)", "", page.replace(html.escape(listed), "listed"))
+        return re.sub(r"\([\d.]+ kB\)", "", page.replace(str(escape(listed)), "listed"))
 
     assert_stays_text(make, ALL)
 
 
 def test_half_a_character_comes_into_no_page(tmp_path):
     """No page could be written with it."""
-    with pytest.raises(ValueError, match=r"info and cfg: expected JSON values only, .*surrogates"):
+    with pytest.raises(ValueError, match=r"info and cfg: expected JSON values only .*surrogates"):
         cl.save_checkpoint(MODEL, tmp_path / "checkpoint", info={"name": "\ud800"})
-    cl.save_checkpoint(MODEL, tmp_path / "checkpoint", info={"name": "😀"})
-    config = (tmp_path / "checkpoint" / "config.json").read_text()
-    (tmp_path / "checkpoint" / "config.json").write_text(config.replace("\\ude00", ""))
-    change_versions(tmp_path / "checkpoint", {})
-    with pytest.raises(cl.CheckpointError, match=r"config\.json: not valid JSON .*surrogates"):
-        cl.load_checkpoint(tmp_path / "checkpoint")
+    path = cl.save_checkpoint(MODEL, tmp_path / "checkpoint", info={"name": "😀"})
+    stored = Safetensors.of(path.read_bytes())
+    stored.tell(json.dumps(stored.about()).replace("\\ude00", ""))
+    path.write_bytes(stored.sealed())
+    with pytest.raises(cl.CheckpointError, match=r"checkpoint\.safetensors: .*surrogates"):
+        cl.load_checkpoint(path)
 
 
 def change_versions(path, versions) -> None:
-    from tests.models.test_checkpoints import reseal
-
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, "versions": versions}))
-    reseal(path)
+    stored = Safetensors.of(path.read_bytes())
+    stored.tell(json.dumps({**stored.about(), "versions": versions}))
+    path.write_bytes(stored.sealed())
 
 
 @pytest.mark.parametrize("text", [text for text in HOSTILE if "\x00" not in text])
 def test_text_stays_text_in_a_notebook(text):
     def make(text: str) -> str:
         analysis = changed(ANALYSIS, text)
-        analysis.table = analysis.table.rename(columns={"readout": text})
-        return analysis._repr_html_()
+        counts = analysis.counts.rename(columns={"readout": text})
+        return dataclasses.replace(analysis, counts=counts)._repr_html_()
 
     assert_stays_text(make, text)
 
@@ -325,7 +324,7 @@ def inner_page(outer: str) -> str:
     return html.unescape(re.search(r'srcdoc="(.*?)"', outer, re.DOTALL)[1])
 
 
-@pytest.mark.parametrize("show", [show_attention, show_shares, compare_attention])
+@pytest.mark.parametrize("show", [show_attention, show_attribution, compare_attention])
 def test_a_sentence_that_is_none_draws_nothing(show):
     for text in HOSTILE:
         with pytest.raises(ValueError, match="malformed sentence"):

@@ -11,6 +11,7 @@ import torch
 import count01_lens as cl
 from count01_lens.views.figures import as_bytes
 from count01_lens.views.patch_views import outputs_picture
+from count01_lens.views.patching import PatchSession
 from count01_lens.views.plots import draw_all
 from tests.attacks import attack_and_keep, leaks
 from tests.attacks.leaks import (
@@ -37,6 +38,7 @@ def assert_clean(outcomes, cases):
     assert sum(outcomes.values()) == cases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_every_way_to_fail_fails_and_leaves_nothing(name):
     rng = np.random.default_rng(1)
@@ -46,15 +48,18 @@ def test_every_way_to_fail_fails_and_leaves_nothing(name):
             assert outcome.endswith(CLEAN), outcome
 
 
+@pytest.mark.slow
 def test_failing_calls_leave_nothing():
     assert_clean(attack_failing_calls(100, seed=0), 100)
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_line_leaves_nothing():
     outcomes = attack_interrupts(40, seed=0)
     assert outcomes == {f"Pressed, {CLEAN}": 40}
 
 
+@pytest.mark.slow
 def test_the_patcher_stays_at_what_it_shows():
     assert_clean(attack_patcher(30, seed=0), 30)
 
@@ -82,10 +87,12 @@ def test_all_failing_calls(attack, what, cases):
     assert_clean(attack_and_keep(name, what, attack, cases, seed=1), cases)
 
 
+@pytest.mark.slow
 def test_memory_stays_flat():
     assert attack_memory(60, seed=0) == {"flat": 60}
 
 
+@pytest.mark.slow
 def test_failing_calls_leave_nothing_in_a_plain_process():
     """Without the checks of shapes that the tests add, and with Python's random state compared."""
     assert_clean(process_of_its_own("small", 60, 30)["failed"], 30)
@@ -139,12 +146,12 @@ def test_the_state_that_is_compared_notices_changes():
 
 def test_figures_leave_nothing_with_pyplot():
     model = cl.cooperative_model()
-    analysis = cl.analyze_heads(model, TINY)
-    session = cl.PatchSession(model, TINY, analysis)
+    analysis = cl.analyze_heads(model, TINY).with_groups()
+    session = PatchSession(model, TINY, analysis)
     assert plt.get_fignums() == []
     drawn = []
     for kind in ("png", "svg"):
-        figures = draw_all(model, analysis, with_groups=True)
+        figures = draw_all(model, analysis)
         drawn += [weakref.ref(figure) for figure in figures.values()]
         for name in ("pairs_s_acc", "attention_ratios", "shapley"):
             assert len(as_bytes(figures[name], kind)) > 1000
@@ -186,7 +193,7 @@ def _all_hooks(model):
 
 def test_ctrl_c_while_hooks_are_put_in_place():
     """At every line: before a hook is there, right after, and between two of them."""
-    functions = ("patch_attention", "_attached", "_tokens_noticed", "hooks_attached", "torch_hooks")
+    functions = ("patch_attention", "applied", "noticing", "hooks_attached", "torch_hooks")
     model = models()[0]
     for choice in range(40):
         chosen = leaks.valid(np.random.default_rng(choice), model)
@@ -202,7 +209,7 @@ def test_ctrl_c_while_hooks_are_put_in_place():
 
 
 def test_the_patcher_refuses_what_is_neither_original_nor_patched():
-    session = cl.PatchSession(models()[0], TINY)
+    session = PatchSession(models()[0], TINY)
     with pytest.raises(ValueError, match="patched: expected True or False, got 'maybe'"):
         session.update(patched="maybe", sentence="11=", w01=3.0)
     assert session.chosen == type(session.chosen)()

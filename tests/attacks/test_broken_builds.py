@@ -16,13 +16,14 @@ import pytest
 
 import count01_lens as cl
 from count01_lens.common.threads import one_thread
-from count01_lens.counts import verification
-from count01_lens.heads import runners as heads
-from count01_lens.tasks import dataset
+from count01_lens.counts import multiplicities, verification
+from count01_lens.tasks import count01, dataset
 from tests.attacks import checks, faults, hostile_files, leaks, sabotages
 from tests.attacks.fork_server import ForkServer
+from tests.attacks.oracle_cases import ATTACKS
 from tests.attacks.sabotages import BROKEN
-from tests.attacks.test_attack_oracles import ATTACKS
+
+pytestmark = pytest.mark.slow
 
 Attack = Callable[[int, int], Counter[str]]
 
@@ -136,7 +137,9 @@ def test_a_sabotage_reaches_every_name(monkeypatch):
     sabotages.ties_are_four(monkeypatch)
     tie = cl.make_splits().test.counts[:1].clone()
     tie[0, 1] = tie[0, 0]
-    for module in (dataset, heads, verification):
+    modules = (dataset, count01, multiplicities, verification)
+    for module in modules:
         assert module.labels_of(tie).tolist() == [True]
     monkeypatch.undo()
-    assert heads.labels_of(tie).tolist() == [False]
+    for module in modules:
+        assert module.labels_of(tie).tolist() == [False]

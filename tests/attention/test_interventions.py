@@ -1,5 +1,6 @@
 """Attention patches: three ways agree, the row is what it should be, nothing is left behind."""
 
+import dataclasses
 import math
 
 import pytest
@@ -10,10 +11,12 @@ from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import count01_lens as cl
-from count01_lens.counts.closed_form import CountForm, multiplicities
-from count01_lens.counts.compact import MULTIPLICITY, SCORES_HOOK
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.compact import MULTIPLICITY, SCORES_HOOK, compact_hooks, compact_tokens
+from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.heads.runners import model_logits
 from count01_lens.tasks.dataset import sequences_of
+from count01_lens.tasks.places import AT_EQUALS, place_at
 from tests.helpers import hooks_left
 from tests.three_ways import largest_score
 
@@ -47,8 +50,8 @@ def sequence_logits(model: HookedTransformer, counts: Tensor, at: str = "=") -> 
 
 def form_logits(model, counts, ratios, at="="):
     form = CountForm.from_models([model])
-    patched = cl.PatchedForm.of(form, cl.RowPatch.from_ratios(model, ratios))
-    return patched.logits(multiplicities(counts, at, form.scores.dtype), at)[0]
+    asked = Multiplicities.of(counts, place_at(at), form.scores.dtype)
+    return ratios.on_counts(form).logits(asked)[0]
 
 
 def row_of(model, sentence: str, at: int = -1, **patch) -> Tensor:
@@ -100,7 +103,7 @@ def test_none_keeps_the_ratio_of_each_head():
     ("w01", "w02"), [(1.0, INF), (None, 0.3), (0.2, None), (0.0, None), (None, None), (INF, 0.0)]
 )
 def test_three_ways_agree(w01, w02, others, at):
-    ratios = cl.AttentionRatios(w01=w01, w02=w02, heads=(1, 3, 8, 15), others=others, at=at)
+    ratios = cl.Ratios(w01=w01, w02=w02, heads=(1, 3, 8, 15), others=others, at=at)
     tolerance = 1e-12 * max(1.0, largest_score(CountForm.from_models([DOUBLE])))
     patch = dict(w01=w01, w02=w02, heads=[1, 3, 8, 15], others=others, at=at)
     for asked in ("=", "answer"):
@@ -129,7 +132,7 @@ def test_three_ways_agree_whatever_is_asked(w01, w02, counts, others, model):
     if w01 == 0 and w02 == 0:
         return
     counts = torch.tensor(counts)
-    ratios = cl.AttentionRatios(w01=w01, w02=w02, others=others)
+    ratios = cl.Ratios(w01=w01, w02=w02, others=others)
     form = CountForm.from_models([model])
     tolerance = (
         1e-12 * max(1.0, largest_score(form)) * max(1.0, float(form.logit_weights.abs().max()))
@@ -197,35 +200,84 @@ def test_a_list_of_hooks_does_the_same():
     patch = dict(w01=0.3, heads=[(0, 2), 7], others="keep")
     with cl.patch_attention(MODEL, **patch), torch.no_grad():
         expected = MODEL(tokens)
-    listed = MODEL.run_with_hooks(tokens, fwd_hooks=cl.patch_attention_hooks(MODEL, **patch))
+    ratios = cl.Ratios(**patch)
+    listed = MODEL.run_with_hooks(tokens, fwd_hooks=ratios.fwd_hooks(MODEL, tokens))
     assert torch.equal(listed, expected)
     assert not torch.equal(listed, MODEL(tokens))
-    hooks = [*cl.patch_attention_hooks(MODEL, **patch), *cl.compact_hooks(COUNTS)]
-    compact = MODEL.run_with_hooks(cl.compact_tokens(COUNTS), fwd_hooks=hooks)
+    assert torch.equal(
+        MODEL.run_with_hooks("01120=", fwd_hooks=ratios.fwd_hooks(MODEL, "01120=")), expected
+    )
+    six = compact_tokens(COUNTS)
+    hooks = [*ratios.fwd_hooks(MODEL, six), *compact_hooks(COUNTS)]
+    compact = MODEL.run_with_hooks(six, fwd_hooks=hooks)
     with cl.patch_attention(MODEL, **patch), torch.no_grad():
         assert torch.equal(compact[:, 4], cl.compact_logits(MODEL, COUNTS))
 
 
-def test_a_list_of_hooks_says_when_embeddings_do_not_tell_tokens_apart():
+def test_tokens_with_equal_embeddings_are_told_apart():
     model = cl.build_model(seed=0)
     with torch.no_grad():
         model.W_E[cl.Token.ONE] = model.W_E[cl.Token.ZERO]
-    hooks = cl.patch_attention_hooks(model, w01=2.0, w02=1.0)
-    with pytest.raises(ValueError, match="use the context manager"):
-        model.run_with_hooks(torch.tensor([cl.encode("01=")]), fwd_hooks=hooks)
-    row = row_of(model, "01=", w01=2.0, w02=1.0)
-    torch.testing.assert_close(row[0], torch.tensor([0, 2, 1, 0]) / 3)
+    expected = torch.tensor([0, 2, 1, 0]) / 3
+    torch.testing.assert_close(row_of(model, "01=", w01=2.0, w02=1.0)[0], expected)
+    seen = []
+    hooks = cl.Ratios(w01=2.0, w02=1.0).fwd_hooks(model, "01=")
+    watch = ("blocks.0.attn.hook_pattern", lambda pattern, hook: seen.append(pattern[0, 0, -1]))
+    model.run_with_hooks("01=", fwd_hooks=[*hooks, watch])
+    torch.testing.assert_close(seen[0], expected)
+
+
+def test_a_list_of_hooks_is_for_the_tokens_that_were_given():
+    with pytest.raises(ValueError, match="expected the tokens that the model will be run on"):
+        cl.Ratios(w01=2.0).fwd_hooks(MODEL)
+    hooks = cl.Ratios(w01=2.0).fwd_hooks(MODEL, "01=")
+    with pytest.raises(ValueError, match=r"run on the tokens \[1, 4\] .* pattern over \[1, 5\]"):
+        MODEL.run_with_hooks("011=", fwd_hooks=hooks)
+    MODEL.reset_hooks()
+
+
+def test_interventions_are_values():
+    ratios = cl.Ratios(w01=1, heads=[3, (0, 5)])
+    assert ratios == cl.Ratios(w01=1.0, heads=(3, (0, 5)))
+    assert ratios != cl.Ratios(w01=1.0, heads=(3,))
+    assert cl.Ablate([1]) + ratios + cl.Ablate([2]) == cl.Ablate([1]) + (ratios + cl.Ablate([2]))
+    given = {"0": 1.0}
+    weights = cl.Weights(given)
+    given["0"] = 5.0
+    assert weights.weights == {"0": 1.0}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ratios.w01 = 2.0
+    with pytest.raises(TypeError, match="unsupported operand"):
+        ratios + "patch"
+
+
+def test_combined_interventions_can_be_applied_and_listed():
+    tokens = torch.tensor([cl.encode("01120=")])
+    both = cl.Ablate([4]) + cl.Ratios(w01=0.3, heads=[2]) + cl.CopyFrom("00112=", heads=[7])
+    with (
+        cl.ablate_heads(MODEL, [4]),
+        cl.patch_attention(MODEL, w01=0.3, heads=[2]),
+        cl.copy_attention(MODEL, "00112=", heads=[7]),
+        torch.no_grad(),
+    ):
+        expected = MODEL(tokens)
+    with both.applied(MODEL) as same, torch.no_grad():
+        assert same is MODEL
+        assert torch.equal(MODEL(tokens), expected)
+    listed = MODEL.run_with_hooks(tokens, fwd_hooks=both.fwd_hooks(MODEL, tokens))
+    assert torch.equal(listed, expected)
+    assert both.on_counts(CountForm.from_models([MODEL])) is None
+    assert hooks_left(MODEL) == 0
 
 
 def test_patches_nest_with_ablation_and_with_each_other():
     counts = COUNTS[:3]
     with cl.ablate_heads(DOUBLE, [4]), cl.patch_attention(DOUBLE, w01=1.0, w02=INF, heads=[2, 4]):
         both = sequence_logits(DOUBLE, counts)
-    ratios = cl.AttentionRatios(w01=1.0, w02=INF, heads=(2, 4))
-    form = CountForm.from_models([DOUBLE])
-    patched = cl.PatchedForm.of(form, cl.RowPatch.from_ratios(DOUBLE, ratios))
-    n = multiplicities(counts, "=", torch.float64)
-    expected = patched.logits(n, "=")[0] - patched.head_logits(n, "=")[0, :, 4]
+    ratios = cl.Ratios(w01=1.0, w02=INF, heads=(2, 4))
+    patched = ratios.on_counts(CountForm.from_models([DOUBLE]))
+    asked = Multiplicities.of(counts, AT_EQUALS, torch.float64)
+    expected = patched.logits(asked)[0] - patched.head_logits(asked)[0, :, 4]
     torch.testing.assert_close(both, expected, atol=1e-10, rtol=0)
     with cl.patch_attention(DOUBLE, w01=9.0, w02=9.0), cl.patch_attention(DOUBLE, w01=1.0, w02=INF):
         inner = sequence_logits(DOUBLE, counts)
@@ -249,14 +301,21 @@ def test_multiplicities_of_an_interrupted_compact_run_are_not_used_later():
     def stop(pattern, hook):
         raise ZeroDivisionError
 
-    hooks = [*cl.compact_hooks(COUNTS), ("blocks.0.attn.hook_pattern", stop)]
+    hooks = [*compact_hooks(COUNTS), ("blocks.0.attn.hook_pattern", stop)]
     with pytest.raises(ZeroDivisionError):
-        MODEL.run_with_hooks(cl.compact_tokens(COUNTS), fwd_hooks=hooks)
+        MODEL.run_with_hooks(compact_tokens(COUNTS), fwd_hooks=hooks)
     MODEL.reset_hooks()
     with cl.patch_attention(MODEL, w01=1.0, w02=1.0), torch.no_grad():
-        _, cache = MODEL.run_with_cache(cl.compact_tokens(COUNTS))
+        _, cache = MODEL.run_with_cache(compact_tokens(COUNTS))
     row = cache["blocks.0.attn.hook_pattern"][:, :, 4]
     torch.testing.assert_close(row, torch.tensor([0, 1, 1, 1, 0, 0]).expand_as(row) / 3)
+    with pytest.raises(ZeroDivisionError):
+        MODEL.run_with_hooks(compact_tokens(COUNTS), fwd_hooks=hooks)
+    MODEL.reset_hooks()
+    listed = cl.Ratios(w01=1.0, w02=1.0).fwd_hooks(MODEL, compact_tokens(COUNTS))
+    with MODEL.hooks(fwd_hooks=listed), torch.no_grad():
+        _, cache = MODEL.run_with_cache(compact_tokens(COUNTS))
+    torch.testing.assert_close(cache["blocks.0.attn.hook_pattern"][:, :, 4], row)
 
 
 def test_the_answer_of_generation_follows_the_patch():
@@ -280,11 +339,10 @@ def test_library_functions_see_the_patch():
     with cl.patch_attention(DOUBLE, w01=1.0, w02=INF):
         inside = model_logits(DOUBLE, counts)
         outputs = cl.head_outputs(DOUBLE, counts)
-    ratios = cl.AttentionRatios(w01=1.0, w02=INF)
+    ratios = cl.Ratios(w01=1.0, w02=INF)
     torch.testing.assert_close(inside, form_logits(DOUBLE, counts, ratios), atol=1e-10, rtol=0)
-    form = CountForm.from_models([DOUBLE])
-    patched = cl.PatchedForm.of(form, cl.RowPatch.from_ratios(DOUBLE, ratios))
-    expected = patched.head_outputs(multiplicities(counts, "=", torch.float64), "=")[0]
+    patched = ratios.on_counts(CountForm.from_models([DOUBLE]))
+    expected = patched.head_outputs(Multiplicities.of(counts, AT_EQUALS, torch.float64))[0]
     torch.testing.assert_close(outputs, expected, atol=1e-10, rtol=0)
 
 
@@ -329,7 +387,8 @@ def test_any_weights_per_token():
     row = cache["blocks.0.attn.hook_pattern"][0, 3, -1]
     torch.testing.assert_close(row, torch.tensor([1, 0, 1.5, 1.5, 0, 0]) / 4)
     original = MODEL.run_with_cache(tokens)[1]["blocks.0.attn.hook_pattern"][0, 3, -1]
-    hooks = cl.set_attention_hooks(MODEL, {"0": 1, "2": 3}, heads=[3], others="keep")
+    weights = cl.Weights({"0": 1, "2": 3}, heads=[3], others="keep")
+    hooks = weights.fwd_hooks(MODEL, tokens)
     with MODEL.hooks(fwd_hooks=hooks):
         row = MODEL.run_with_cache(tokens)[1]["blocks.0.attn.hook_pattern"][0, 3, -1]
     assert torch.equal(row[[0, 2, 3, 5]], original[[0, 2, 3, 5]])
@@ -363,9 +422,8 @@ def test_attention_of_another_sentence():
     others = [head for head in range(16) if head not in (1, 6)]
     assert torch.equal(patched[0, others], own[0, others])
     assert torch.equal(patched[0, :, :-1], own[0, :, :-1])
-    listed = MODEL.run_with_hooks(
-        tokens, fwd_hooks=cl.copy_attention_hooks(MODEL, clean, heads=[1, 6])
-    )
+    copied = cl.CopyFrom(clean, heads=[1, 6])
+    listed = MODEL.run_with_hooks(tokens, fwd_hooks=copied.fwd_hooks(MODEL, tokens))
     with cl.copy_attention(MODEL, clean, heads=[1, 6]), torch.no_grad():
         assert torch.equal(MODEL(tokens), listed)
     assert hooks_left(MODEL) == 0
@@ -410,9 +468,10 @@ def test_attention_of_a_sentence_of_another_length_is_refused():
     ],
 )
 def test_bad_patches_are_refused_before_the_model_runs(patch, message):
-    for function in (cl.patch_attention, cl.patch_attention_hooks):
-        with pytest.raises((ValueError, TypeError), match=message):
-            function(MODEL, **patch).__enter__()
+    with pytest.raises((ValueError, TypeError), match=message):
+        cl.patch_attention(MODEL, **patch).__enter__()
+    with pytest.raises((ValueError, TypeError), match=message):
+        cl.Ratios(**patch).fwd_hooks(MODEL, "01=")
     assert hooks_left(MODEL) == 0
 
 
@@ -437,6 +496,6 @@ def test_a_run_that_does_not_start_from_tokens_is_refused():
 
 
 def test_ratios_write_themselves_as_code():
-    ratios = cl.AttentionRatios(w01=1, w02=INF, heads=(3, 5))
+    ratios = cl.Ratios(w01=1, w02=INF, heads=(3, 5))
     assert str(ratios) == 'patch_attention(model, w01=1.0, w02=float("inf"), heads=[3, 5])'
-    assert str(cl.AttentionRatios(others="keep")) == "patch_attention(model, others='keep')"
+    assert str(cl.Ratios(others="keep")) == "patch_attention(model, others='keep')"

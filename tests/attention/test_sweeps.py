@@ -40,9 +40,9 @@ def test_the_answer_row_is_patched_for_the_end_and_only_then():
     with cl.patch_attention(MODEL, w01=1.0, w02=0.01, at="answer"):
         logits = model_logits(MODEL, TINY.test, "answer")
     expected = float((logits.argmax(dim=-1) == cl.Token.EOS).double().mean())
-    assert sweep.model["eos_if_patched_at_answer"][0] == pytest.approx(expected)
-    assert (sweep.model["eos"] == sweep.model["eos"][0]).all()
-    assert sweep.model["eos_if_patched_at_answer"][0] != sweep.model["eos"][0]
+    assert sweep.model["end_if_patched_at_answer"][0] == pytest.approx(expected)
+    assert (sweep.model["end"] == sweep.model["end"][0]).all()
+    assert sweep.model["end_if_patched_at_answer"][0] != sweep.model["end"][0]
 
 
 def test_the_paper_s_findings_show_on_the_trained_model():
@@ -79,7 +79,7 @@ def test_a_deep_model_is_swept_through_hooks():
         assert sweep.s_acc[0, head] == probe.score(test[:, head], TINY.test.labels.numpy())
     with cl.patch_attention(model, w01=1.0, w02=math.inf):
         logits = model_logits(model, TINY.test, "answer")
-    assert sweep.table["eos"][0] == pytest.approx(float((logits.argmax(-1) == 7).double().mean()))
+    assert sweep.table["end"][0] == pytest.approx(float((logits.argmax(-1) == 7).double().mean()))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_deep_model_is_swept_through_hooks():
         (dict(values=[1, -1]), "w01: expected None or a number from 0 to infinity, got -1"),
         (dict(values=[None]), "at least one number"),
         (dict(values="1,2"), "values: expected several numbers"),
-        (dict(splits="test"), "splits: expected the result of make_splits"),
+        (dict(task="test"), "task: expected a Task, or the result of make_splits"),
     ],
 )
 def test_bad_sweeps(arguments, message):

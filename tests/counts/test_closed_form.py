@@ -8,10 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from count01_lens.counts.closed_form import CountForm, multiplicities
+from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.compact import compact_logits
+from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.build import build_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_raw
-from count01_lens.models.model import ModelConfig, build_model, initial_raw
+from count01_lens.models.parameters import initial_raw
+from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 from tests.three_ways import outcomes, tolerance
 
 COUNTS = torch.tensor(
@@ -86,8 +90,8 @@ def test_a_dominant_token_that_is_absent_does_no_harm(present, dtype):
     scores = form.scores.clone()
     scores[:, :, :, 1] = 1000.0
     form = CountForm(scores, form.values, form.logit_weights, form.logit_bias)
-    multiplicity = multiplicities(torch.tensor([present]), "=", dtype)
-    outputs = form.head_outputs(multiplicity, "=")[0, 0]
+    sentences = Multiplicities.of(torch.tensor([present]), AT_EQUALS, dtype)
+    outputs = form.head_outputs(sentences)[0, 0]
     for head in range(2):
         weights, total = 0.0, 0.0
         counts = {0: 1, 1: present[0], 2: present[1], 3: present[2], 4: 1}
@@ -111,7 +115,7 @@ def test_gradients_stay_finite_and_right_in_float32_however_far_apart_scores_are
         scores[:, :, :, 1] += spread
         scores.requires_grad_()
         form = CountForm(scores, form.values, form.logit_weights, form.logit_bias)
-        logits = form.logits(multiplicities(counts, "both", dtype), "both")
+        logits = form.logits(Multiplicities.at_both(counts, dtype))
         (gradients[dtype],) = torch.autograd.grad(logits.logsumexp(-1).sum(), scores)
     assert torch.isfinite(gradients[torch.float32]).all()
     torch.testing.assert_close(
@@ -122,32 +126,20 @@ def test_gradients_stay_finite_and_right_in_float32_however_far_apart_scores_are
 def test_a_stack_gives_each_model_what_it_gives_alone():
     models = [build_model(seed=seed, dtype=torch.float64) for seed in range(3)]
     together = CountForm.from_models(models)
-    n = multiplicities(COUNTS, "answer", torch.float64)
+    sentences = Multiplicities.of(COUNTS, AT_ANSWER, torch.float64)
     for index, model in enumerate(models):
         alone = CountForm.from_models([model])
-        torch.testing.assert_close(
-            together.logits(n, "answer")[index], alone.logits(n, "answer")[0]
-        )
-        torch.testing.assert_close(
-            together.logits(n, "answer")[index], compact_logits(model, COUNTS, "answer").detach()
-        )
+        ours = together.logits(sentences)[index]
+        torch.testing.assert_close(ours, alone.logits(sentences)[0])
+        torch.testing.assert_close(ours, compact_logits(model, COUNTS, "answer").detach())
 
 
 def test_both_places_at_once_are_the_two_places():
     form = CountForm.from_models([build_model(dtype=torch.float64)])
-    both = form.logits(multiplicities(COUNTS, "both", torch.float64), "both")
-    for at, part in zip(("=", "answer"), both.chunk(2, dim=1), strict=True):
-        alone = form.logits(multiplicities(COUNTS, at, torch.float64), at)
+    both = form.logits(Multiplicities.at_both(COUNTS, torch.float64))
+    for place, part in zip((AT_EQUALS, AT_ANSWER), both.chunk(2, dim=1), strict=True):
+        alone = form.logits(Multiplicities.of(COUNTS, place, torch.float64))
         torch.testing.assert_close(part, alone)
-
-
-@pytest.mark.parametrize("place", ["=", "answer", "both"])
-def test_every_model_of_a_stack_may_have_sentences_of_its_own(place):
-    own = torch.stack([COUNTS[:6], COUNTS[2:]])
-    expected = torch.stack([multiplicities(counts, place, torch.float32) for counts in own])
-    found = multiplicities(own, place, torch.float32)
-    assert torch.equal(found, expected)
-    assert found.dtype == torch.float32
 
 
 def test_tables_are_made_in_the_precision_that_is_asked_for():
@@ -191,17 +183,17 @@ def test_magnitudes_are_the_tables_of_absolute_parameters(scale_scores):
         CountForm.magnitudes("model", torch.float64)
 
 
-def test_shares_and_bias_add_up_to_the_logits():
+def test_attributions_and_bias_add_up_to_the_logits():
     config = ModelConfig(output="residual", qkv_bias=True)
     form = CountForm.from_models([build_model(config, dtype=torch.float64)])
-    n = multiplicities(COUNTS, "=", torch.float64)
-    total = form.head_logits(n, "=").sum(dim=2) + form.logit_bias[:, None, 4]
-    torch.testing.assert_close(total, form.logits(n, "="))
+    sentences = Multiplicities.of(COUNTS, AT_EQUALS, torch.float64)
+    total = form.head_logits(sentences).sum(dim=2) + form.logit_bias[:, None, 4]
+    torch.testing.assert_close(total, form.logits(sentences))
 
 
 def test_attention_sums_to_one_over_what_is_present():
     form = CountForm.from_models([build_model(dtype=torch.float64)])
-    attention = form.attention(multiplicities(COUNTS, "answer", torch.float64), "answer")
+    attention = form.attention(Multiplicities.of(COUNTS, AT_ANSWER, torch.float64))
     torch.testing.assert_close(
         attention.sum(dim=(-1, -2)), torch.ones(1, 8, 16, dtype=torch.float64)
     )
@@ -230,8 +222,8 @@ def test_models_that_do_not_fit_together_are_rejected():
 def test_a_collapsed_model_does_not_touch_the_others_of_its_stack(own_sentences):
     """Models whose attention underflows take a slower way, alone: values, gradients and all."""
     counts = torch.tensor([[3, 0, 0], [0, 2, 1], [0, 0, 0], [4, 5, 6]])
-    n = multiplicities(counts, "both", torch.float32)
-    n = torch.stack([n.roll(shift, 0) for shift in range(4)]) if own_sentences else n
+    shared = Multiplicities.at_both(counts, torch.float32)
+    rolled = torch.stack([shared.n.roll(shift, 0) for shift in range(4)])
     config = ModelConfig(d_embed=4, n_heads=2)
     form = CountForm.from_models([build_model(config, seed=seed) for seed in range(4)])
     scores = form.scores.clone()
@@ -241,7 +233,8 @@ def test_a_collapsed_model_does_not_touch_the_others_of_its_stack(own_sentences)
     def logits_and_gradient(which: slice) -> tuple[torch.Tensor, torch.Tensor]:
         tables = (scores, form.values, form.logit_weights, form.logit_bias)
         part = CountForm(*(table[which] for table in tables))
-        logits = part.logits(n[which] if own_sentences else n, "both")
+        own = Multiplicities(rolled[which], shared.rows)
+        logits = part.logits(own if own_sentences else shared)
         (gradient,) = torch.autograd.grad(logits.logsumexp(-1).sum(), scores)
         return logits, gradient[which]
 

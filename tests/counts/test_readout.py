@@ -8,7 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from count01_lens.counts.closed_form import CountForm, multiplicities
+from count01_lens.attention.ablation import ablate_heads
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.counts.readout import (
     CountReadout,
     attention_ratios,
@@ -19,16 +21,19 @@ from count01_lens.counts.readout import (
     readout,
 )
 from count01_lens.heads.probes import LinearSVM
-from count01_lens.heads.runners import ablate_heads, head_logits, head_outputs, model_logits
+from count01_lens.heads.runners import head_logits, head_outputs, model_logits
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.tasks.language import TOKENS
+from count01_lens.tasks.places import AT_EQUALS
 
 GRID = torch.cartesian_prod(*[torch.tensor([0, 1, 2, 3, 7, 30, 99, 200])] * 3)
 MODEL = example_model()
 FORM = CountForm.from_models([MODEL], dtype=torch.float64)
+ON_GRID = Multiplicities.of(GRID, AT_EQUALS, torch.float64)
 
 
 @pytest.mark.parametrize("head", range(16))
@@ -37,8 +42,8 @@ def test_a_probe_is_its_inequality(head):
     probe = LinearSVM().fit(
         head_outputs(MODEL, splits.train)[:, head].double().numpy(), splits.train.labels.numpy()
     )
-    written = readout(FORM, head, probe.coef_, probe.intercept_)
-    outputs = FORM.head_outputs(multiplicities(GRID, "=", torch.float64), "=")[0, :, head].numpy()
+    written = readout(FORM, head, probe.coef_[0], float(probe.intercept_[0]))
+    outputs = FORM.head_outputs(ON_GRID)[0, :, head].numpy()
     values = probe.decision_function(outputs)
     clear = np.abs(values) > 1e-9 * np.abs(values).max()
     assert clear.mean() > 0.9
@@ -62,7 +67,7 @@ def test_random_readouts(seed, scale):
     form = CountForm(form.scores * scale, form.values, form.logit_weights, form.logit_bias)
     rng = np.random.default_rng(seed)
     weights, bias = rng.standard_normal(3), float(rng.standard_normal())
-    outputs = form.head_outputs(multiplicities(GRID, "=", torch.float64), "=")[0, :, 1].numpy()
+    outputs = form.head_outputs(ON_GRID)[0, :, 1].numpy()
     values = outputs @ weights + bias
     clear = np.abs(values) > 1e-9
     assert (readout(form, 1, weights, bias).decide(GRID)[clear] == (values > 0)[clear]).all()

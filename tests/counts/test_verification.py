@@ -7,9 +7,10 @@ import torch
 
 from count01_lens.counts.compact import compact_logits
 from count01_lens.counts.verification import verify
+from count01_lens.models.build import build_model, hooked_transformer
 from count01_lens.models.checkpoints import example_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model, minimal_raw
-from count01_lens.models.model import ModelConfig, build_model, hooked_transformer
 
 
 def by_brute_force(model, up_to):

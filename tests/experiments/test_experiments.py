@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import count01_lens as cl
-from count01_lens.jobs.running import Job
+from count01_lens.jobs.job import Job
 from count01_lens.views.figures import NotebookFigure
 from experiments import claims, page, readings, runs, suite
 from experiments.generated_part import generated_part
@@ -156,6 +156,7 @@ def test_intervals_are_student_s():
     assert suite.spread([5.0])["low"] is None
 
 
+@pytest.mark.slow
 def test_a_run_measures_what_the_library_measures_alone():
     recipe = cl.TrainConfig(model=cl.ModelConfig(d_embed=8, n_heads=4), epochs=1)
     job = runs.run_job([recipe], [5, 6], [0, 1], closely=[6], read=1)
@@ -182,6 +183,7 @@ def test_the_readings_are_different_probes():
     assert readings.summary(table)["heads"].tolist() == [1] * 5
 
 
+@pytest.mark.slow
 def test_experiments_can_be_run_alone(tmp_path):
     command = [sys.executable, "-m", "experiments.labels", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,21 +1,30 @@
+"""`analyze_heads` against its parts, and an analysis as a value, in files and in words."""
+
 import copy
+import dataclasses
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import count01_lens.heads.analysis as analysis_module
 from count01_lens.common.storage import DamagedFileError
 from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
-from count01_lens.heads.groups import shapley_values
-from count01_lens.heads.metrics import separation_accuracy
+from count01_lens.heads.games import shapley_values
+from count01_lens.heads.metrics import METRICS, Groups
 from count01_lens.heads.runners import model_logits
 from count01_lens.heads.verdict import judge
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.trainer import next_token_loss
 from tests.helpers import TINY
@@ -30,7 +39,7 @@ def test_the_table_has_a_row_per_head_with_everything():
         "l_acc", "roc_auc", "s_acc", "category", "w01", "w02", "head_weight", "eos_l_acc", "readout",
     }  # fmt: skip
     assert promised <= set(table.columns)
-    singles = separation_accuracy(EXAMPLE.data, np.eye(16, dtype=bool))
+    singles = Groups(EXAMPLE.data, np.eye(16, dtype=bool)).probe_accuracy
     np.testing.assert_allclose(table["s_acc"], singles, atol=1e-12)
     expected = [
         "successful" if s >= 0.98 else "failed" if s <= 0.60 else "mixed" for s in table["s_acc"]
@@ -49,7 +58,7 @@ def test_pairs_are_symmetric_with_single_heads_on_the_diagonal():
         np.testing.assert_array_equal(np.diag(matrix), EXAMPLE.table[metric])
     mask = np.zeros((1, 16), dtype=bool)
     mask[0, [3, 12]] = True
-    expected = separation_accuracy(EXAMPLE.data, mask)[0]
+    expected = Groups(EXAMPLE.data, mask).probe_accuracy[0]
     assert EXAMPLE.pairs["s_acc"][3, 12] == pytest.approx(expected, abs=2 / 1500)
     better = max(EXAMPLE.table["s_acc"][3], EXAMPLE.table["s_acc"][12])
     assert EXAMPLE.gains[3, 12] == pytest.approx(EXAMPLE.pairs["s_acc"][3, 12] - better)
@@ -73,9 +82,9 @@ def test_the_whole_models_accuracy():
     ],
 )
 def test_the_words_are_right_on_the_controls(model, word, categories):
-    analysis = analyze_heads(model)
-    assert "Call .groups()" in analysis.answer
-    analysis.groups()
+    alone = analyze_heads(model)
+    assert "See .verdict, or .with_groups()" in alone.answer
+    analysis = alone.with_groups()
     assert analysis.verdict["answer"].word == word
     assert not analysis.verdict["answer"].competing
     assert set(analysis.table["category"]) == categories
@@ -113,7 +122,8 @@ def test_shapley_and_interactions():
     groups = analysis.groups()
     assert groups["mask"].tolist() == list(range(1, 16))
     assert analysis.groups() is groups  # computed once
-    values = np.concatenate([[analysis._groups.empty["s_acc"]], groups["s_acc"]])
+    empty = METRICS["s_acc"].of_no_heads(analysis.data)
+    values = np.concatenate([[empty], groups["s_acc"]])
     np.testing.assert_allclose(analysis.shapley("s_acc"), shapley_values(values))
     interactions = analysis.interactions("s_acc")
     np.testing.assert_allclose(np.diag(interactions), analysis.shapley("s_acc"))
@@ -121,10 +131,12 @@ def test_shapley_and_interactions():
     error = np.abs(sampled.values - analysis.shapley("l_acc"))
     assert (error <= 5 * sampled.standard_errors + 1e-12).all()
     for metric in ("l_acc", "s_acc"):
-        means, errors = analysis.sampled_interactions(metric, n_samples=60, seed=3)
-        error = np.abs(means - analysis.interactions(metric))[np.triu_indices(4, 1)]
-        assert (error <= 5 * errors[np.triu_indices(4, 1)] + 2 / 1500).all()
-        assert not np.array_equal(means, analysis.sampled_interactions(metric, n_samples=60)[0])
+        found = analysis.sampled_interactions(metric, n_samples=60, seed=3)
+        assert found.n_samples == 60
+        error = np.abs(found.values - analysis.interactions(metric))[np.triu_indices(4, 1)]
+        assert (error <= 5 * found.standard_errors[np.triu_indices(4, 1)] + 2 / 1500).all()
+        other = analysis.sampled_interactions(metric, n_samples=60)
+        assert not np.array_equal(found.values, other.values)
     for method in (analysis.shapley, analysis.sampled_shapley, analysis.sampled_interactions):
         with pytest.raises(ValueError, match="metric: expected 'l_acc' or"):
             method("accuracy")
@@ -142,8 +154,8 @@ def test_it_shows_itself():
 
 def test_it_can_be_saved_and_loaded(tmp_path):
     analysis = analyze_heads(build_model(ModelConfig(d_embed=6, n_heads=3), seed=4))
-    analysis.table.loc[0, "w01"] = np.inf
-    analysis.groups()
+    analysis.counts.loc[0, "w01"] = np.inf
+    analysis = analysis.with_groups()
     analysis.save(tmp_path / "analysis.safetensors")
     again = HeadAnalysis.load(tmp_path / "analysis.safetensors")
     assert again.table.equals(analysis.table)
@@ -153,12 +165,15 @@ def test_it_can_be_saved_and_loaded(tmp_path):
     for metric, matrix in analysis.pairs.items():
         np.testing.assert_array_equal(again.pairs[metric], matrix)
     np.testing.assert_array_equal(again.shapley("s_acc"), analysis.shapley("s_acc"))
+    np.testing.assert_array_equal(again.fits.weights, analysis.fits.weights)
+    assert again.worst_gradient == analysis.worst_gradient
+    assert again.data.accuracies() == analysis.data.accuracies()
     data = bytearray((tmp_path / "analysis.safetensors").read_bytes())
     data[-100] ^= 1
     (tmp_path / "analysis.safetensors").write_bytes(data)
     with pytest.raises(DamagedFileError, match="does not fit its checksum"):
         HeadAnalysis.load(tmp_path / "analysis.safetensors")
-    with pytest.raises(DamagedFileError, match="cannot be read"):
+    with pytest.raises(DamagedFileError, match="no such file"):
         HeadAnalysis.load(tmp_path / "nothing")
 
 
@@ -200,7 +215,7 @@ def test_a_trained_deep_model_gets_every_metric_that_makes_sense():
     )
     everybody = analysis.groups().iloc[-1]
     assert everybody["l_acc"] == pytest.approx(analysis.accuracy["answer"])
-    assert everybody["eos_l_acc"] == pytest.approx(analysis.accuracy["eos"])
+    assert everybody["eos_l_acc"] == pytest.approx(analysis.accuracy["end"])
     assert analysis.shapley("l_acc").shape == (4,)
     assert table["s_acc"].max() > 0.75
 
@@ -216,9 +231,11 @@ def test_the_model_is_left_as_it_was():
 
 
 def test_bad_input_is_rejected_before_any_work(monkeypatch):
-    monkeypatch.setattr(analysis_module, "separation_fits", None)
-    with pytest.raises(TypeError, match="splits: expected the result of make_splits"):
+    monkeypatch.setattr(analysis_module, "head_table", None)
+    with pytest.raises(TypeError, match="task: expected a Task, or the result of make_splits"):
         analyze_heads(example_model(), 3)
+    with pytest.raises(TypeError, match="probe: expected a classifier"):
+        analyze_heads(example_model(), TINY, probe="svm")
     with pytest.raises(TypeError, match="model: expected a HookedTransformer"):
         analyze_heads(torch.nn.Linear(1, 1))
     model = build_model()
@@ -228,3 +245,41 @@ def test_bad_input_is_rejected_before_any_work(monkeypatch):
     only_fives = SplitSpec(size=20, zeros_and_ones=(3, 3), twos=(0, 3))
     with pytest.raises(ValueError, match="train split: expected both answers"):
         analyze_heads(example_model(), make_splits(0, train=only_fives))
+
+
+def test_what_an_analysis_says_does_not_change():
+    analysis = analyze_heads(build_model(ModelConfig(d_embed=8, n_heads=4), seed=1), TINY)
+    before = repr(analysis), analysis.answer, analysis.worst_gradient, analysis.notes
+    analysis.groups()
+    _ = analysis.verdict, analysis.shapley("s_acc"), analysis.sampled_shapley("l_acc")
+    assert (repr(analysis), analysis.answer, analysis.worst_gradient, analysis.notes) == before
+    richer = analysis.with_groups()
+    assert richer.groups() is analysis.groups()
+    assert str(richer.verdict) in richer.answer
+    assert analysis.known_groups is None
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        analysis.accuracy = {}
+
+
+def test_any_classifier_of_scikit_learn_is_a_probe(tmp_path):
+    model = build_model(ModelConfig(d_embed=8, n_heads=4), seed=1)
+    probe = make_pipeline(StandardScaler(), LogisticRegression())
+    analysis = analyze_heads(model, TINY, probe=probe)
+    data = analysis.data
+    for head, value in enumerate(analysis.table["s_acc"]):
+        fitted = clone(probe).fit(data.train_outputs[:, head], data.train_labels)
+        assert value == fitted.score(data.test_outputs[:, head], data.test_labels)
+    pair = data.train_outputs[:, [1, 3]].reshape(300, -1)
+    fitted = clone(probe).fit(pair, data.train_labels)
+    expected = fitted.score(data.test_outputs[:, [1, 3]].reshape(80, -1), data.test_labels)
+    assert analysis.pairs["s_acc"][1, 3] == analysis.groups()["s_acc"][0b1010 - 1] == expected
+    assert not hasattr(probe, "classes_")
+    assert "readout" not in analysis.table  # scaled features: no inequality over counts
+    linear = analyze_heads(model, TINY, probe=LinearSVC(C=1000, dual=False, tol=1e-10))
+    assert linear.table["readout"].tolist() == analyze_heads(model, TINY).table["readout"].tolist()
+    # A file holds no estimator: what was computed stays, and nothing is computed with another.
+    analysis.save(tmp_path / "analysis")
+    loaded = HeadAnalysis.load(tmp_path / "analysis")
+    assert loaded.table.equals(analysis.table)
+    with pytest.raises(TypeError, match=r"(?s)got only the name of one .*LogisticRegression"):
+        loaded.groups()

@@ -1,36 +1,29 @@
 """All groups against one by one; Shapley values against brute force and their own axioms."""
 
+import dataclasses
 import itertools
 import math
 import os
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from count01_lens.heads import groups
-from count01_lens.heads.groups import (
-    METRICS,
-    all_groups,
-    as_rows,
-    check_exact,
-    metrics_of,
+from count01_lens.heads import groups, metrics
+from count01_lens.heads.games import (
     sampled_interactions,
     sampled_shapley,
-    separation_of_all,
     shapley_interactions,
     shapley_values,
 )
-from count01_lens.heads.metrics import (
-    end_accuracy,
-    learned_accuracy,
-    roc_auc,
-    separation_accuracy,
-    separation_fits,
-)
-from count01_lens.heads.runners import head_data
+from count01_lens.heads.groups import all_groups, as_rows, check_exact, fit_all
+from count01_lens.heads.head_data import head_data
+from count01_lens.heads.metrics import METRICS, Groups, measure_all, roc_auc
+from count01_lens.heads.probe_fits import fit_probes
+from count01_lens.models.build import build_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.dataset import make_splits
 
 SPLITS = make_splits()
@@ -74,10 +67,11 @@ def test_every_group_is_there_with_its_own_metrics(found):
     assert table["mask"].tolist() == list(range(1, 64))
     masks = as_rows(table["mask"].to_numpy(), 6)
     assert (masks.sum(axis=1) == table["size"]).all()
-    np.testing.assert_allclose(table["l_acc"], learned_accuracy(DATA, masks))
-    np.testing.assert_allclose(table["roc_auc"], roc_auc(DATA, masks))
-    np.testing.assert_allclose(table["eos_l_acc"], end_accuracy(DATA, masks))
-    np.testing.assert_allclose(table["s_acc"], separation_accuracy(DATA, masks), atol=2 / 1500)
+    alone = Groups(DATA, masks)
+    np.testing.assert_allclose(table["l_acc"], alone.accuracy["answer"])
+    np.testing.assert_allclose(table["roc_auc"], roc_auc(alone))
+    np.testing.assert_allclose(table["eos_l_acc"], alone.accuracy["end"])
+    np.testing.assert_allclose(table["s_acc"], alone.probe_accuracy, atol=2 / 1500)
     assert found.worst_gradient <= 1e-10
 
 
@@ -85,20 +79,57 @@ def test_a_fit_starts_from_the_best_group_with_one_head_less(monkeypatch):
     data = head_data(build_model(ModelConfig(d_embed=8, n_heads=4), seed=2), SPLITS)
     known = {(): (np.inf, np.zeros(9))}
 
-    def noted(data, rows, *, start):
-        fits = separation_fits(data, rows, start=start)
-        for row, begun, weights, objective in zip(
-            rows, start, fits.weights, fits.objectives, strict=True
+    def noted(X, y, supports, *, probe, start):
+        fits = fit_probes(X, y, supports, probe=probe, start=start)
+        starts = np.zeros_like(fits.weights) if start is None else start[:, 0]
+        for support, begun, weights, objective in zip(
+            supports, starts, fits.weights, fits.objectives, strict=True
         ):
-            heads = tuple(np.flatnonzero(row))
+            heads = tuple(np.flatnonzero(support.reshape(4, -1).all(axis=1)))
             smaller = [known[tuple(h for h in heads if h != left)] for left in heads]
             np.testing.assert_array_equal(begun, min(smaller, key=lambda pair: pair[0])[1])
             known[heads] = objective, weights
         return fits
 
-    monkeypatch.setattr(groups, "separation_fits", noted)
+    monkeypatch.setattr(metrics, "fit_probes", noted)
     all_groups(data)
     assert len(known) == 16
+
+
+def test_no_group_is_fitted_twice(monkeypatch):
+    fitted = []
+
+    def noted(X, y, supports, **options):
+        fitted.extend(map(tuple, supports))
+        return fit_probes(X, y, supports, **options)
+
+    monkeypatch.setattr(metrics, "fit_probes", noted)
+    all_groups(head_data(ensemble_model(3), SPLITS))
+    assert len(fitted) == len(set(fitted)) == 7
+
+
+def test_probes_that_are_fitted_already_are_not_fitted_again(monkeypatch):
+    masks = as_rows(np.arange(1, 4), 6)
+    first = Groups(DATA, masks)
+    fits, expected = first.fits, measure_all(first)
+    monkeypatch.setattr(metrics, "fit_probes", None)
+    found = measure_all(Groups(DATA, masks, fits=fits))
+    assert list(found) == list(METRICS)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+def test_of_probes_of_other_kinds_nobody_knows_the_gradient():
+    data = dataclasses.replace(head_data(cooperative_model(), SPLITS), probe=LogisticRegression())
+    found = all_groups(data)
+    assert math.isnan(found.worst_gradient)
+    expected = [
+        LogisticRegression()
+        .fit(data.train_outputs[:, heads, 0], data.train_labels)
+        .score(data.test_outputs[:, heads, 0], data.test_labels)
+        for heads in ([0], [1], [0, 1])
+    ]
+    assert found.table["s_acc"].tolist() == expected
 
 
 @pytest.mark.parametrize(("asked", "shown"), [({}, False), ({"progress": None}, None)])
@@ -107,7 +138,7 @@ def test_progress_is_shown_only_if_asked_for(monkeypatch, asked, shown):
     monkeypatch.setattr(groups, "track", lambda items, *rest: seen.append(rest) or items)
     all_groups(head_data(minimal_model(), SPLITS), **asked)
     assert seen == [(1, "fitting all groups", shown)]
-    separation_of_all(head_data(minimal_model(), SPLITS), np.ones((1, 1), dtype=bool))
+    fit_all(head_data(minimal_model(), SPLITS), np.ones((1, 1), dtype=bool))
     assert seen[-1] == (1, "fitting all groups", False)
 
 
@@ -183,11 +214,11 @@ def test_sampling_estimates_the_exact_values():
     def value(masks):
         return values[masks @ (1 << np.arange(6))]
 
-    sampled = sampled_shapley(value, 6, empty=values[0], n_permutations=4000, seed=1)
+    sampled = sampled_shapley(value, 6, n_permutations=4000, seed=1)
     errors = np.abs(sampled.values - shapley_values(values)) / sampled.standard_errors
     assert errors.max() < 5
     assert sampled.values.sum() == pytest.approx(values[-1] - values[0])
-    fewer = sampled_shapley(value, 6, empty=values[0], n_permutations=40, seed=1)
+    fewer = sampled_shapley(value, 6, n_permutations=40, seed=1)
     assert (fewer.standard_errors > 3 * sampled.standard_errors).all()
 
 
@@ -197,12 +228,12 @@ def test_sampled_interactions_estimate_the_exact_ones():
     def value(masks):
         return values[masks @ (1 << np.arange(5))]
 
-    means, errors = sampled_interactions(value, 5, n_samples=1500, seed=2)
-    exact = shapley_interactions(values)
+    sampled = sampled_interactions(value, 5, n_samples=1500, seed=2)
+    errors = np.abs(sampled.values - shapley_interactions(values))
     pairs = np.triu_indices(5, 1)
-    assert (np.abs(means - exact)[pairs] < 5 * errors[pairs]).all()
-    np.testing.assert_array_equal(means, means.T)
-    assert not np.diag(means).any()
+    assert (errors[pairs] < 5 * sampled.standard_errors[pairs]).all()
+    np.testing.assert_array_equal(sampled.values, sampled.values.T)
+    assert not np.diag(sampled.values).any()
 
 
 def test_errors_of_estimates_are_those_of_a_mean():
@@ -212,24 +243,27 @@ def test_errors_of_estimates_are_those_of_a_mean():
         asked.append(masks)
         return values[masks @ (1 << np.arange(3))]
 
-    sampled = sampled_shapley(value, 3, empty=values[0], n_permutations=5, seed=4)
+    sampled = sampled_shapley(value, 3, n_permutations=5, seed=4)
     gains = []
-    for masks in asked:  # heads come one by one
+    assert not asked[0].any()  # what no heads are worth
+    for masks in asked[1:]:  # heads come one by one
         steps = np.diff(np.concatenate([[values[0]], values[masks @ (1 << np.arange(3))]]))
         came = [int(np.flatnonzero(new)[0]) for new in np.diff(masks, axis=0, prepend=False)]
         gains.append(steps[np.argsort(came)])
     np.testing.assert_allclose(sampled.values, np.mean(gains, axis=0))
     expected = np.std(gains, axis=0, ddof=1) / np.sqrt(5)
     np.testing.assert_allclose(sampled.standard_errors, expected)
-    assert sampled.n_permutations == 5
+    assert sampled.n_samples == 5
 
     asked.clear()
-    means, errors = sampled_interactions(value, 3, n_samples=9, seed=4)
+    sampled = sampled_interactions(value, 3, n_samples=9, seed=4)
     both, with_i, with_j, without = values[asked[0] @ (1 << np.arange(3))].reshape(4, 9)
     synergy = both - with_i - with_j + without
     assert synergy.std() > 0
-    assert means[0, 1] == pytest.approx(synergy.mean())
+    assert sampled.values[0, 1] == pytest.approx(synergy.mean())
+    errors = sampled.standard_errors
     assert errors[0, 1] == errors[1, 0] == pytest.approx(synergy.std(ddof=1) / 3)
+    assert sampled.n_samples == 9
 
 
 def test_estimates_follow_from_their_seed_and_have_defaults():
@@ -238,14 +272,14 @@ def test_estimates_follow_from_their_seed_and_have_defaults():
     def value(masks):
         return values[masks @ (1 << np.arange(3))]
 
-    default = sampled_shapley(value, 3, empty=values[0])
-    same = sampled_shapley(value, 3, empty=values[0], n_permutations=100, seed=0)
-    other = sampled_shapley(value, 3, empty=values[0], n_permutations=100, seed=1)
+    default = sampled_shapley(value, 3)
+    same = sampled_shapley(value, 3, n_permutations=100, seed=0)
+    other = sampled_shapley(value, 3, n_permutations=100, seed=1)
     np.testing.assert_array_equal(default.values, same.values)
-    assert default.n_permutations == 100
+    assert default.n_samples == 100
     assert not np.array_equal(default.values, other.values)
     default, same, other = (
-        sampled_interactions(value, 3, **options)[0]
+        sampled_interactions(value, 3, **options).values
         for options in ({}, {"n_samples": 50, "seed": 0}, {"n_samples": 50, "seed": 1})
     )
     np.testing.assert_array_equal(default, same)
@@ -253,25 +287,16 @@ def test_estimates_follow_from_their_seed_and_have_defaults():
 
 
 def test_the_fewest_heads_and_samples():
-    assert sampled_shapley(lambda masks: masks.sum(axis=1), 1, empty=0.0, n_permutations=2).values
-    means, _ = sampled_interactions(lambda masks: masks.all(axis=1) * 1.0, 2, n_samples=2)
-    assert means[0, 1] == 1.0
+    assert sampled_shapley(lambda masks: masks.sum(axis=1), 1, n_permutations=2).values
+    sampled = sampled_interactions(lambda masks: masks.all(axis=1) * 1.0, 2, n_samples=2)
+    assert sampled.values[0, 1] == 1.0
     for call, message in [
-        (lambda: sampled_shapley(len, 0, empty=0.0), "n_heads: expected .* at least 1"),
+        (lambda: sampled_shapley(len, 0), "n_heads: expected .* at least 1"),
         (lambda: sampled_interactions(len, 1), "n_heads: expected .* at least 2"),
         (lambda: sampled_interactions(len, 2, n_samples=1), "n_samples: expected .* at least 2"),
     ]:
         with pytest.raises(ValueError, match=f"^{message}"):
             call()
-
-
-def test_a_metric_that_is_known_is_not_computed_again():
-    masks = as_rows(np.arange(1, 4), 6)
-    known = np.array([0.1, 0.2, 0.3])
-    found = metrics_of(DATA, masks, known)
-    assert list(found) == list(METRICS)
-    assert found["s_acc"] is known
-    np.testing.assert_array_equal(found["l_acc"], learned_accuracy(DATA, masks))
 
 
 def test_the_largest_number_of_heads():
@@ -287,7 +312,7 @@ def test_too_many_heads_are_told_what_to_do():
     ):
         all_groups(data)
     sampled = sampled_shapley(
-        lambda masks: learned_accuracy(data, masks), 64, empty=0.5, n_permutations=5
+        lambda masks: Groups(data, masks).accuracy["answer"], 64, n_permutations=5
     )
     assert sampled.values.shape == (64,)
 
@@ -296,4 +321,4 @@ def test_bad_values():
     with pytest.raises(ValueError, match=r"one for each of 2\^a groups, got 5"):
         shapley_values(np.zeros(5))
     with pytest.raises(ValueError, match="n_permutations: expected"):
-        sampled_shapley(lambda masks: masks.sum(axis=1), 3, empty=0.0, n_permutations=1)
+        sampled_shapley(lambda masks: masks.sum(axis=1), 3, n_permutations=1)

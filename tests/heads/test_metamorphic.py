@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 import count01_lens as cl
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.readout import attention_ratios, head_weights, learned_readout
-from count01_lens.heads.groups import METRICS
-from count01_lens.heads.metrics import HeadData, separation_fits
+from count01_lens.heads.head_data import HeadData
+from count01_lens.heads.metrics import METRICS, Groups
 from count01_lens.heads.runners import model_logits
-from count01_lens.models.model import ModelConfig, hooked_transformer, initial_raw
+from count01_lens.models.build import hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import initial_raw
 from count01_lens.tasks.dataset import Split, Splits
 
 SPLITS = cl.make_splits(
@@ -78,16 +80,19 @@ def nothing_hangs_on_rounding(data: HeadData) -> bool:
     """Whether all groups decide all test sentences clearly, and rank no two of them as equals."""
     masks = bits(np.arange(1, 2**data.n_heads), data.n_heads)
     parts = masks.astype(float)
-    lead = parts @ (data.shares[..., 0] - data.shares[..., 1]).T + data.bias[:, 0] - data.bias[:, 1]
-    end = np.einsum("gh,shv->gsv", parts, data.end_shares) + data.end_bias
-    end_lead = end[..., 7] - end[..., :7].max(axis=-1)
-    fits = separation_fits(data, masks)
+    answer, end = (
+        np.einsum("gh,phc->gpc", parts, asked.heads) + asked.rest
+        for asked in (data.asked["answer"], data.asked["end"])
+    )
+    lead = answer[..., 0] - answer[..., 1]
+    end_lead = end[..., 0] - end[..., 1:].max(axis=-1)  # '[EOS]' is the first of its choices
     flat = data.test_outputs.reshape(len(data.test_labels), -1)
-    probe = flat @ fits.weights[:, :-1].T + fits.weights[:, -1]
+    weights = Groups(data, masks).fits.weights
+    probe = flat @ weights[:, :-1].T + weights[:, -1]
     clear = all(np.abs(margins).min() > 1e-6 for margins in (lead, end_lead, probe))
-    for answer in (0, 1):
-        share = parts @ data.shares[..., answer].T
-        yes, no = share[:, data.test_labels], share[:, ~data.test_labels]
+    for choice in (0, 1):
+        written = parts @ data.answer.heads[..., choice].T
+        yes, no = written[:, data.test_labels], written[:, ~data.test_labels]
         gaps = np.abs(yes[:, :, None] - no[:, None, :])
         clear = clear and bool(gaps.min() > 1e-9)
     return clear
@@ -299,8 +304,8 @@ def test_a_head_in_two_halves_is_the_head(made, data):
         *with_another_head(halved, config, config.n_heads, copy, out[head])
     )
     assert_same_logits(model, doubled)
-    shares = cl.head_logits(doubled, COUNTS)
-    assert_close(shares[:, head] + shares[:, -1], cl.head_logits(model, COUNTS)[:, head])
+    written = cl.head_logits(doubled, COUNTS)
+    assert_close(written[:, head] + written[:, -1], cl.head_logits(model, COUNTS)[:, head])
     before, after = analysis_of(model), analysis_of(doubled)
     # What a probe or a ranking sees does not depend on how strongly the output layer reads it.
     for name in ["roc_auc", "s_acc", "s_acc_ties", "s_acc_others", "w01", "w02"]:

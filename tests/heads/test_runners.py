@@ -6,17 +6,24 @@ import pytest
 import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-from count01_lens.counts.compact import count_form_applies
+import count01_lens as cl
+from count01_lens.attention.ablation import Ablate, ablate_heads
+from count01_lens.attention.patches import Ratios
+from count01_lens.counts.applies import why_not_counts
+from count01_lens.counts.closed_form import CountForm
 from count01_lens.heads.runners import (
-    ablate_heads,
-    ablate_heads_hooks,
+    CountRunner,
+    HookRunner,
+    as_prompts,
     head_logits,
     head_outputs,
     model_logits,
+    runner_for,
 )
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
-from count01_lens.models.hooks import check_heads, head_names, hooks_attached, outputs_at, shares_at
-from count01_lens.models.model import ModelConfig, build_model
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.hooks import check_heads, head_names, hooks_attached
 from count01_lens.tasks.dataset import make_splits, sequences_of
 from tests.helpers import two_layers
 
@@ -30,18 +37,123 @@ AT_EQUALS = [len(sequence) - 3 for sequence in SEQUENCES]
 def test_counts_agree_with_hooks_on_sequences(output, at):
     model = build_model(ModelConfig(output=output), seed=3, dtype=torch.float64)
     positions = [len(sequence) - (3 if at == "=" else 2) for sequence in SEQUENCES]
-    z = outputs_at(model, SEQUENCES, positions)
-    torch.testing.assert_close(head_outputs(model, COUNTS, at), z)
-    shares = shares_at(model, SEQUENCES, positions)
-    torch.testing.assert_close(head_logits(model, COUNTS, at), shares)
+    prompts, by_hooks = as_prompts(COUNTS, at), HookRunner(model)
+    assert prompts.positions == positions
+    assert isinstance(runner_for(model, prompts), CountRunner)
+    torch.testing.assert_close(head_outputs(model, COUNTS, at), by_hooks.outputs(prompts))
+    attributed = by_hooks.attribute(prompts)
+    torch.testing.assert_close(head_logits(model, COUNTS, at), attributed.heads)
+    rest = runner_for(model, prompts).attribute(prompts).rest
+    torch.testing.assert_close(rest, attributed.rest)
     logits = torch.stack([model(s[None])[0, p] for s, p in zip(SEQUENCES, positions, strict=True)])
     torch.testing.assert_close(model_logits(model, COUNTS, at), logits.detach())
+    torch.testing.assert_close(by_hooks.logits(prompts), logits.detach())
+
+
+INTERVENTIONS = [
+    Ablate([2, 7]),
+    Ablate([(0, 4)], "mean"),
+    Ablate([4], "mean", [[1, 2, 3], [4, 0, 1]]),
+    Ratios(w01=2.0, heads=[1, 3]),
+    Ratios(w01=1.0, w02=float("inf"), others="keep", at="answer"),
+    cl.Weights({"0": 1, "=": 0.5}, heads=[0, 9]),
+    Ablate([5]) + Ratios(w01=0.1, w02=3.0, heads=[5, 6]),
+    Ratios(w01=0.1, w02=3.0, heads=[5, 6]) + Ratios(w01=9.0, w02=2.0, heads=[6]) + Ablate([0]),
+    cl.Weights({"1": 1}, heads=[1]) + Ratios(w01=None, w02=5.0, heads=[2], others="keep"),
+]
+
+
+@pytest.mark.parametrize("intervention", INTERVENTIONS)
+@pytest.mark.parametrize("at", ["=", "answer"])
+def test_both_runners_give_the_same_under_an_intervention(intervention, at):
+    model = example_model().double()
+    prompts = as_prompts(COUNTS, at)
+    by_counts = CountRunner(CountForm.from_models([model])).under(intervention)
+    by_hooks = HookRunner(model).under(intervention)
+    assert isinstance(by_counts, CountRunner)
+    for without in ((), (1, 5)):
+        torch.testing.assert_close(
+            by_counts.logits(prompts, without), by_hooks.logits(prompts, without), rtol=0, atol=1e-9
+        )
+    torch.testing.assert_close(
+        by_counts.outputs(prompts), by_hooks.outputs(prompts), rtol=0, atol=1e-10
+    )
+    for part in ("heads", "rest"):
+        torch.testing.assert_close(
+            getattr(by_counts.attribute(prompts), part),
+            getattr(by_hooks.attribute(prompts), part),
+            rtol=0,
+            atol=1e-9,
+        )
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_what_counts_cannot_tell_is_run_by_hooks():
+    model, prompts = example_model(), as_prompts([[1, 2, 1], [2, 1, 1]])
+    copied = cl.CopyFrom("0110=")
+    runner = runner_for(model, prompts).under(copied)
+    assert isinstance(runner, HookRunner)
+    with copied.applied(model):
+        expected = model_logits(model, prompts)
+    torch.testing.assert_close(runner.logits(prompts), expected)
+    tables_alone = CountRunner(CountForm.from_models([model]))
+    with pytest.raises(ValueError, match="expected a model to run on sequences"):
+        tables_alone.under(copied)
+
+
+def test_prompts_of_tokens_are_run_by_hooks_whatever_the_model():
+    model = example_model()
+    prompts = cl.Prompts([[0, 1, 2, 4], [0, 2, 4]], answers=[6, 5])
+    runner = runner_for(model, prompts)
+    assert runner.why_not_counts == "its prompts are written out as tokens"
+    expected = torch.stack([model(row[None])[0, -1] for row in prompts.sequences()])
+    torch.testing.assert_close(runner.logits(prompts), expected.detach())
+    with pytest.raises(TypeError, match="prompts: expected counts, got Prompts"):
+        CountRunner(CountForm.from_models([model])).outputs(prompts)
+
+
+def test_a_task_over_other_tokens_is_analysed():
+    """Nine tokens, two layers, three answers, asked at different positions."""
+    generator = torch.Generator().manual_seed(0)
+    model = HookedTransformer(
+        HookedTransformerConfig(
+            d_model=8, d_head=4, n_heads=2, n_layers=2, n_ctx=8, d_vocab=9, attn_only=True,
+            normalization_type="LN", seed=1, device="cpu",
+        )
+    )  # fmt: skip
+    rows = [torch.randint(0, 9, (length,), generator=generator) for length in [5, 6, 7] * 20]
+    answers = [int(row.max()) % 3 + 4 for row in rows]
+    short = [len(row) == 5 for row in rows]
+    prompts = cl.Prompts(rows, answers, position=[-1, 4, -2] * 20, subsets={"short": short})
+    task = cl.Task.split(prompts, test=0.4, seed=1)
+    analysis = cl.analyze_heads(model, task)
+    assert list(analysis.pairs) == ["l_acc", "roc_auc", "s_acc"]
+    assert analysis.counts is None
+    assert set(analysis.accuracy) == {"answer", "short"}
+    test = task.questions["answer"].test
+    logits = torch.stack(
+        [model(row[None])[0, at] for row, at in zip(test.sequences(), test.positions, strict=True)]
+    )
+    said = torch.tensor([4, 5, 6])[logits[:, [4, 5, 6]].argmax(dim=1)]
+    assert analysis.accuracy["answer"] == pytest.approx(
+        (said == test.answers).double().mean().item()
+    )
+    with ablate_heads(model, [0, 2, 3]):
+        z = head_outputs(model, test)
+    assert not z[:, [0, 2, 3]].any()
+    with ablate_heads(model, [0, 2, 3]):
+        alone = runner_for(model, test).logits(test)
+    said = torch.tensor([4, 5, 6])[alone[:, [4, 5, 6]].argmax(dim=1)]
+    assert analysis.table["l_acc"][1] == pytest.approx(
+        (said == test.answers).double().mean().item()
+    )
+    assert analysis.shapley("s_acc").shape == (4,)
 
 
 @pytest.mark.parametrize("normalization", [None, "LN", "LNPre", "RMS", "RMSPre"])
 def test_a_deep_model_with_everything_goes_through_sequences(normalization):
     model = two_layers(normalization)
-    assert count_form_applies(model) is not None
+    assert why_not_counts(model) is not None
     z = head_outputs(model, COUNTS)
     assert z.shape == (5, 6, 4)
     _, cache = model.run_with_cache(SEQUENCES[0][None])
@@ -50,14 +162,14 @@ def test_a_deep_model_with_everything_goes_through_sequences(normalization):
 
 
 @pytest.mark.parametrize("normalization", [None, "LN", "LNPre", "RMS"])
-def test_shares_of_a_deep_model_add_up_with_everything_else(normalization):
+def test_attributions_of_a_deep_model_add_up_with_everything_else(normalization):
     """All that is written into the stream, each part through the frozen norm, gives the logits."""
     model = two_layers(normalization)
     if normalization is None:
-        shares = head_logits(model, COUNTS)
+        attributed = head_logits(model, COUNTS)
     else:
         with pytest.warns(UserWarning, match="frozen scale"):
-            shares = head_logits(model, COUNTS)
+            attributed = head_logits(model, COUNTS)
     sequence, at = SEQUENCES[0][None], AT_EQUALS[0]
     logits, cache = model.run_with_cache(sequence)
     rest = cache["embed"] + cache["pos_embed"] + cache["mlp_out", 0] + cache["mlp_out", 1]
@@ -69,18 +181,18 @@ def test_shares_of_a_deep_model_add_up_with_everything_else(normalization):
         rest = rest / cache["ln_final.hook_scale"][0, at]
         rest = rest * getattr(model.ln_final, "w", 1.0)
         bias = bias + getattr(model.ln_final, "b", torch.zeros(12).double()) @ model.W_U
-    total = shares[0].sum(dim=0) + rest @ model.W_U + bias
+    total = attributed[0].sum(dim=0) + rest @ model.W_U + bias
     torch.testing.assert_close(total, logits[0, at])
 
 
 def test_transformer_lens_attributes_the_same_in_a_deep_model():
     model = two_layers("LN")
     with pytest.warns(UserWarning, match="frozen scale"):
-        shares = head_logits(model, COUNTS)
+        attributed = head_logits(model, COUNTS)
     _, cache = model.run_with_cache(SEQUENCES[2][None])
     stacked = cache.stack_head_results(layer=2, pos_slice=AT_EQUALS[2])
     scaled = cache.apply_ln_to_stack(stacked, layer=2, pos_slice=AT_EQUALS[2])
-    torch.testing.assert_close(shares[2], (scaled * model.ln_final.w)[:, 0] @ model.W_U)
+    torch.testing.assert_close(attributed[2], (scaled * model.ln_final.w)[:, 0] @ model.W_U)
 
 
 def fingerprint(model):
@@ -133,8 +245,8 @@ def test_counts_see_an_ablation():
         z = head_outputs(model, COUNTS)
         ablated = model_logits(model, COUNTS)
     assert not z[:, [2, 7]].any()
-    shares = head_logits(model, COUNTS)
-    expected = model_logits(model, COUNTS) - shares[:, [2, 7]].sum(dim=1)
+    attributed = head_logits(model, COUNTS)
+    expected = model_logits(model, COUNTS) - attributed[:, [2, 7]].sum(dim=1)
     torch.testing.assert_close(ablated, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -152,7 +264,7 @@ def test_mean_ablation_puts_the_training_mean():
 
 def test_the_same_as_a_list_of_hooks():
     model = two_layers()
-    hooks = ablate_heads_hooks(model, [1, (1, 2)])
+    hooks = Ablate([1, (1, 2)]).fwd_hooks(model)
     with ablate_heads(model, [(0, 1), 5]):
         expected = model(SEQUENCES[0][None])
     torch.testing.assert_close(model.run_with_hooks(SEQUENCES[0][None], fwd_hooks=hooks), expected)
@@ -188,7 +300,7 @@ def test_bad_heads(heads, error, message):
     model = build_model()
     with pytest.raises(error, match=message), ablate_heads(model, heads):
         pass
-    assert count_form_applies(model) is None
+    assert why_not_counts(model) is None
 
 
 @pytest.mark.parametrize(
@@ -197,7 +309,7 @@ def test_bad_heads(heads, error, message):
         (lambda m: head_outputs(m, COUNTS, at="end"), ValueError, "at: expected"),
         (lambda m: head_outputs(m, [[1, 2]]), ValueError, "expected shape"),
         (lambda m: head_logits(torch.nn.Linear(1, 1), COUNTS), TypeError, "HookedTransformer"),
-        (lambda m: ablate_heads_hooks(m, [0], mode="half"), ValueError, "mode: expected 'zero'"),
+        (lambda m: Ablate([0], mode="half"), ValueError, "mode: expected 'zero'"),
     ],
 )
 def test_bad_arguments(call, error, message):

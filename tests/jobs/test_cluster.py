@@ -13,12 +13,14 @@ import pytest
 from distributed import Client, LocalCluster
 
 from count01_lens.jobs.cluster import ClusterError, dask_executor, workplace
-from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import Job, JobsFailedError, run_jobs
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.outcome import JobsFailedError
+from count01_lens.jobs.running import run_jobs
 from experiments import minimal_heads, suite
 from tests import job_functions
 from tests.helpers import is_gone, within
 from tests.job_functions import calls, processes
+from tests.jobs.jobs import job, loaded, squares
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,33 +44,11 @@ def executor(cluster):
         yield made
 
 
-@pytest.fixture
-def log(tmp_path) -> Path:
-    (tmp_path / "log").mkdir()
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def store(tmp_path) -> ResultStore:
-    return ResultStore(tmp_path / "store")
-
-
-def job(function, log: Path, value: int, **more) -> Job:
-    return Job(function.__name__, function, {"log": str(log), "value": value, **more}, "1")
-
-
-def squares(log: Path, values) -> list[Job]:
-    return [job(job_functions.square, log, value) for value in values]
-
-
 def waiting(log: Path, values, file: Path) -> list[Job]:
     return [job(job_functions.wait_for, log, value, file=str(file)) for value in values]
 
 
-def loaded(store: ResultStore, jobs: list[Job]) -> list[int]:
-    return [store.load(each)["square"] for each in jobs]
-
-
+@pytest.mark.slow
 def test_jobs_that_run_raise_hang_and_die(store, log, executor):
     good = squares(log, range(20))
     bad = [
@@ -88,6 +68,7 @@ def test_jobs_that_run_raise_hang_and_die(store, log, executor):
     assert (len(again.found), len(again.new)) == (20, 0)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_time_only(store, log, cluster, executor, tmp_path):
     jobs = [*waiting(log, range(2), tmp_path / "go"), *squares(log, range(2, 8))]
     with Client(cluster.scheduler_address, set_as_default=False) as client:
@@ -122,6 +103,7 @@ def dask(*arguments, **environment) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_without_its_scheduler_a_run_ends_with_a_clear_account(store, log, tmp_path):
     """Started as users start a cluster; the scheduler is killed while two jobs are running."""
     contact = tmp_path / "scheduler.json"
@@ -170,6 +152,7 @@ def test_without_its_scheduler_a_run_ends_with_a_clear_account(store, log, tmp_p
     assert loaded(store, jobs) == [value**2 for value in (0, 1, 2, 10, 11, 12, 13)]
 
 
+@pytest.mark.slow
 def test_the_table_of_minimal_heads_is_the_same_through_dask(tmp_path, executor, monkeypatch):
     monkeypatch.setattr(minimal_heads, "EPOCHS", {"quick": 1})
     monkeypatch.setattr(minimal_heads, "QUICK_TRAININGS", {1: 4, 64: 1})
@@ -182,6 +165,7 @@ def test_the_table_of_minimal_heads_is_the_same_through_dask(tmp_path, executor,
     assert len(pd.read_csv(files[0])) > 0
 
 
+@pytest.mark.slow
 def test_the_number_of_slots_follows_the_cluster(cluster, executor):
     assert within(60, lambda: executor.slots == 2)
 

@@ -6,13 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from count01_lens.jobs.results import ResultStore
 from tests.helpers import LIMIT, small_disk
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
-from count01_lens.jobs.running import Job, run_jobs
+from count01_lens.jobs.job import Job
+from count01_lens.jobs.running import run_jobs
 from count01_lens.jobs.results import ResultStore
 from tests.job_functions import large
 
@@ -38,6 +41,7 @@ def run(store: Path, limit: int | None = None) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_loses_nothing_and_the_same_command_goes_on(tmp_path):
     undisturbed = run(tmp_path / "undisturbed")
     assert undisturbed.returncode == 0, undisturbed.stderr

@@ -12,7 +12,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from count01_lens.common.storage import AlreadyInUseError, load_tensors
+from count01_lens.common.bundle import Bundle, bundle_bytes, read_bundle
+from count01_lens.common.storage import AlreadyInUseError
 from count01_lens.jobs.results import ResultError, ResultStore, canonical, encode, plain
 
 ABOUT = {"name": "test", "seconds": 0.5, "versions": {"torch": "2"}}
@@ -132,12 +133,12 @@ def test_what_could_not_come_back_is_refused(value, message):
 
 def test_a_file_explains_itself(store):
     round_trip(store, {"accuracy": np.array([0.5])})
-    tensors = load_tensors(store.path(Description()))
-    assert set(tensors) == {"text", "result['accuracy']"}
-    text = json.loads(tensors["text"].numpy().tobytes())
-    assert text["identity"] == {"n": 1}
-    assert text["versions"] == {"torch": "2"}
-    assert text["seconds"] == 0.5
+    found = read_bundle(store.path(Description()), "job result")
+    assert set(found.tensors) == {"result['accuracy']"}
+    assert found.about["identity"] == {"n": 1}
+    assert found.about["versions"] == {"torch": "2"}
+    assert found.about["seconds"] == 0.5
+    assert found.about["value"] == {"accuracy": {"$array": "result['accuracy']"}}
 
 
 @pytest.mark.parametrize(
@@ -165,9 +166,11 @@ def test_a_damaged_result_is_no_result(store, damage):
 
 def test_a_whole_file_of_another_kind_is_no_result(store):
     round_trip(store, 1)
-    store.save(Description(), {"accuracy": np.arange(5)})
-    with pytest.warns(UserWarning, match="damaged"):
-        assert store.find(Description()) is None
+    tensors = {"accuracy": torch.arange(5)}
+    for bundle in (Bundle("job result", {}, tensors), Bundle("analysis", {}, tensors)):
+        store.save(Description(), bundle_bytes(bundle))
+        with pytest.warns(UserWarning, match="damaged"):
+            assert store.find(Description()) is None
 
 
 def test_the_result_of_another_job_is_an_error(store):

@@ -49,6 +49,31 @@ def test_a_hang_ends_in_time_and_says_where(tmp_path, hang):
     assert all(is_gone(pid) for pid in job_functions.processes(tmp_path))
 
 
+def test_a_process_that_cannot_keep_its_time_limit_is_ended_from_outside(tmp_path, monkeypatch):
+    monkeypatch.setattr("count01_lens.jobs.supervision._GRACE", 2.0)
+    with Processes(1) as pool:
+        with pytest.raises(TimeLimitError, match="longer than 1 s, and could not say where"):
+            pool.submit(
+                supervised, job_functions.is_stopped, str(tmp_path), 1, time_limit=1
+            ).result(timeout=60)
+        assert pool.submit(supervised, job_functions.pid).result() > 0
+    assert all(is_gone(pid) for pid in job_functions.processes(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("then", "time_limit", "error"),
+    [("hangs", 2, TimeLimitError), ("is killed", None, ProcessDiedError)],
+)
+def test_helpers_end_with_their_process_and_keep_nobody_waiting(tmp_path, then, time_limit, error):
+    with Processes(1) as pool:
+        future = pool.submit(
+            supervised, job_functions.forks, str(tmp_path), 1, then, time_limit=time_limit
+        )
+        assert isinstance(future.exception(timeout=60), error)
+    assert len(job_functions.processes(tmp_path)) == 2
+    assert within(30, lambda: all(is_gone(pid) for pid in job_functions.processes(tmp_path)))
+
+
 def test_a_time_limit_ends_with_its_call():
     with Processes(1) as pool:
         first = pool.submit(supervised, job_functions.pid, time_limit=0.5).result()

@@ -5,11 +5,13 @@ import math
 import pytest
 import torch
 
-from count01_lens.counts.closed_form import CountForm, multiplicities
+from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.compact import compact_logits
+from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.counts.verification import verify
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
 from count01_lens.tasks.language import Token, right_answer
+from count01_lens.tasks.places import AT_EQUALS
 
 MODELS = {
     "minimal": minimal_model,
@@ -40,7 +42,8 @@ def test_no_counterexample_up_to_60(name, dtype):
 def test_the_minimal_head_gives_the_output_of_appendix_a():
     n, counts = 10, (7, 4, 9)
     form = CountForm.from_models([minimal_model(n=n, dtype=torch.float64)])
-    z = form.head_outputs(multiplicities(torch.tensor([counts]), "=", torch.float64), "=").item()
+    sentence = Multiplicities.of(torch.tensor([counts]), AT_EQUALS, torch.float64)
+    z = form.head_outputs(sentence).item()
     n0, n1, n2 = counts
     numerator = n0 * math.exp(n) * n + n1 * math.exp(n + 1) * (n + 1) + math.e
     denominator = 1 + n0 * math.exp(n) + n1 * math.exp(n + 1) + n2 + math.e
@@ -64,7 +67,7 @@ def test_with_and_without_skip_agree_at_equals():
 def test_cooperative_heads_count_one_token_each():
     counts = torch.tensor([[3, 50, 7], [3, 0, 200], [120, 120, 0]])
     form = CountForm.from_models([cooperative_model(dtype=torch.float64)])
-    z = form.head_outputs(multiplicities(counts, "=", torch.float64), "=")[0, :, :, 0]
+    z = form.head_outputs(Multiplicities.of(counts, AT_EQUALS, torch.float64))[0, :, :, 0]
     n = counts[:, :2].double()
     torch.testing.assert_close(z, 1e4 * n / (n + 1e4), rtol=1e-9, atol=1e-9)
 
@@ -72,9 +75,9 @@ def test_cooperative_heads_count_one_token_each():
 def test_ensemble_heads_are_copies():
     counts = torch.tensor([[3, 50, 7], [9, 1, 0]])
     form = CountForm.from_models([ensemble_model(3)])
-    shares = form.head_logits(multiplicities(counts, "=", torch.float32), "=")
-    assert shares.shape[2] == 3
-    assert torch.equal(shares[:, :, 0], shares[:, :, 2])
+    parts = form.head_logits(Multiplicities.of(counts, AT_EQUALS, torch.float32))
+    assert parts.shape[2] == 3
+    assert torch.equal(parts[:, :, 0], parts[:, :, 2])
 
 
 @pytest.mark.parametrize(

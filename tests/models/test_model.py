@@ -1,3 +1,5 @@
+import copy
+import dataclasses
 import math
 import warnings
 
@@ -5,11 +7,15 @@ import pytest
 import torch
 from transformer_lens import ActivationCache, HookedTransformer, HookedTransformerConfig
 
-from count01_lens.counts.closed_form import CountForm, multiplicities
+from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.compact import compact_hooks, compact_tokens
-from count01_lens.models.model import ModelConfig, build_model, hooked_transformer, initial_raw
+from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.build import build_model, hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import initial_raw
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.tasks.language import Token
+from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 
 CONFIGS = [
     ModelConfig(),
@@ -67,15 +73,15 @@ def test_the_export_computes_what_the_paper_writes(config):
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=ids)
-def test_transformer_lens_attribution_agrees_with_our_shares(config):
+def test_transformer_lens_attribution_agrees_with_ours(config):
     model = build_model(config, seed=2, dtype=torch.float64)
     counts = make_splits().test.counts[:7]
     with model.hooks(fwd_hooks=compact_hooks(counts)):
         _, cache = model.run_with_cache(compact_tokens(counts))
     assert isinstance(cache, ActivationCache)
     form = CountForm.from_models([model])
-    for at, position in (("=", 4), ("answer", 5)):
-        ours = form.head_logits(multiplicities(counts, at, torch.float64), at)[0]
+    for place, position in ((AT_EQUALS, 4), (AT_ANSWER, 5)):
+        ours = form.head_logits(Multiplicities.of(counts, place, torch.float64))[0]
         stacked = cache.stack_head_results(layer=1, pos_slice=position)
         directly = torch.einsum("hsr,rt->sht", stacked, model.W_U)
         torch.testing.assert_close(ours, directly)
@@ -182,3 +188,17 @@ def test_bad_arguments_are_rejected():
 def test_default_head_size():
     assert ModelConfig(d_embed=32, n_heads=16).d_head == 2
     assert ModelConfig(d_embed=2, n_heads=64, d_head=1).d_head == 1
+    assert ModelConfig(d_embed=32, n_heads=8, d_head=None).d_head == 4
+
+
+def test_a_head_size_is_a_number_wherever_a_config_goes():
+    config = ModelConfig(d_embed=12, n_heads=4)
+    assert dataclasses.asdict(config)["d_head"] == 3
+    assert "d_head=3" in repr(config)
+    assert config == ModelConfig(**dataclasses.asdict(config))
+    assert hash(config) == hash(ModelConfig(d_embed=12, n_heads=4, d_head=3))
+    assert copy.deepcopy(config) == config
+    assert dataclasses.replace(config, n_heads=2).d_head == 3
+    assert dataclasses.replace(config, n_heads=2, d_head=None).d_head == 6
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.d_head = 5

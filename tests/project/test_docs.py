@@ -11,6 +11,9 @@ import pytest
 import torch
 
 import count01_lens as cl
+from count01_lens.attention.sweeps import RatioSweep
+from count01_lens.counts.verification import Verification
+from count01_lens.heads.probe_fits import ManyFits
 
 DOCS = Path(__file__).parents[2] / "docs"
 MODULES = ["count01_lens"] + [
@@ -52,12 +55,12 @@ def test_the_reference_has_every_public_name_once():
 
 def test_the_notation_has_every_axis_of_the_public_classes():
     page = (DOCS / "notation.md").read_text()
-    for name in ("CountForm", "HeadAnalysis", "Verification", "RatioSweep"):
-        for annotation in map(str, getattr(cl, name).__annotations__.values()):
+    for shown in (cl.CountForm, cl.HeadAnalysis, Verification, RatioSweep, ManyFits):
+        for annotation in map(str, shown.__annotations__.values()):
             for axes in re.findall(r'\[(?:Tensor|Array|ndarray), "([^"]*)"\]', annotation):
                 for axis in axes.split():
                     axis = axis.lstrip("*").partition("=")[0]
-                    assert axis.isdigit() or f"`{axis}`" in page, (name, axis)
+                    assert axis.isdigit() or f"`{axis}`" in page, (shown, axis)
 
 
 def test_every_command_has_its_help_on_the_page():
@@ -65,5 +68,5 @@ def test_every_command_has_its_help_on_the_page():
     from count01_lens.cli import app
 
     for command in app.registered_commands:
-        name = command.name or command.callback.__name__
+        name = command.name or command.callback.__name__.replace("_", "-")
         assert f'["{name}"]' in page

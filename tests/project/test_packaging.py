@@ -76,11 +76,12 @@ def test_the_sdist_can_be_tested_and_built(built):
     for name in (
         "pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "CONTRIBUTING.md", "CHANGELOG.md",
         "Makefile", "constraints.txt", "count01_lens/py.typed", "experiments/claims.py",
-        "tests/test_packaging.py", "docs/conf.py", "docs/reproduction.md",
+        "tests/project/test_packaging.py", "docs/conf.py", "docs/reproduction.md",
     ):  # fmt: skip
         assert name in names
 
 
+@pytest.mark.slow
 def test_the_installed_wheel_runs_the_readme_outside_the_checkout(installed):
     readme = (ROOT / "README.md").read_text()
     ((code, expected),) = re.findall(
@@ -95,6 +96,7 @@ def test_the_installed_wheel_runs_the_readme_outside_the_checkout(installed):
     assert (installed / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_installed_wheel_trains_and_reports_outside_the_checkout(installed):
     program = installed / "env" / "bin" / "count01-lens"
     more = outside(installed)

@@ -44,11 +44,12 @@ def test_the_python_of_the_readme_prints_what_stands_below_it(tmp_path, monkeypa
 
 
 COMMANDS, WRITTEN = re.findall(r"```sh\n(count01-lens .*?)```", README, flags=re.DOTALL)[0], [
-    "runs/ten/seed-3/model.safetensors", "report.html", "attention.html",
+    "runs/ten/seed-3.safetensors", "report.html", "attention.html",
     "sweeps/sweep_w01.csv", "sweeps/sweep_w02.png", "runs/sizes/heads.csv",
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_run_one_after_another(tmp_path, monkeypatch):
     """As they stand, but on small models that have hardly been trained."""
     monkeypatch.chdir(tmp_path)
@@ -121,6 +122,7 @@ def test_the_page_on_many_jobs_shows_the_last_measurement():
         assert measured.get("same_table", 1.0) == 1.0
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_on_many_jobs_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "many_jobs.md").read_text()

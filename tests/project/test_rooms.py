@@ -1,10 +1,12 @@
 """The rooms of the library: imports point one way, and the tree on CONTRIBUTING is the tree."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "count01_lens"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "count01_lens"
 # A room may use itself and those before it, `jobs` only the first.
 ROOMS = [
     "common", "jobs", "tasks", "models", "counts", "heads", "attention", "training", "views", "cli",
@@ -55,3 +57,28 @@ def test_imports_point_one_way_lazy_ones_too():
 
 def test_exceptions_are_used():
     assert all(used in imports_of(PACKAGE / file) for file, used in UPWARDS)
+
+
+def places_on_the_map() -> list[str]:
+    (tree,) = re.findall(r"```text\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    places, inside = [], ""
+    for indent, name in re.findall(r"^( *)([.\w]+)/ ", tree, re.MULTILINE):
+        inside = inside if indent else name
+        places.append(f"{inside}/{name}" if indent else name)
+    return places
+
+
+def test_the_map_has_every_room_in_the_order_of_imports():
+    rooms = [place for place in places_on_the_map() if place.startswith("count01_lens/")]
+    assert rooms == [f"count01_lens/{room}" for room in [*ROOMS, "data"]]
+
+
+def test_the_map_has_every_directory_at_the_top_and_none_that_is_not_there():
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
+    there = {
+        path.name
+        for path in ROOT.iterdir()
+        if path.is_dir() and not any(path.match(name) for name in {*ignored, ".git"} - {""})
+    }
+    assert there - set(places_on_the_map()) == set()
+    assert [place for place in places_on_the_map() if not (ROOT / place).is_dir()] == []

@@ -1,6 +1,8 @@
 """Tests can fail: each of them asserts something that is not plainly true."""
 
 import ast
+import itertools
+import re
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
@@ -75,3 +77,35 @@ def test_no_assertion_is_true_whatever_happens():
                 if isinstance(test, ast.Constant | ast.Tuple) or same:
                     vain.append(f"{path.name}:{node.lineno}")
     assert vain == []
+
+
+def test_no_test_imports_from_another():
+    """What several tests share is in tests/helpers.py or in a module that holds no tests."""
+    found = set()
+    for path in HERE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom):
+                names += [f"{node.module}.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            found |= {
+                f"{path.relative_to(HERE).as_posix()} imports {name}"
+                for name in names
+                if name.startswith("tests.") and name.rsplit(".", 1)[-1].startswith("test_")
+            }
+    assert found == set()
+
+
+def test_every_test_is_run_by_one_command_and_ci_runs_all_but_stress():
+    root = HERE.parent
+    chosen = dict(
+        re.findall(r'^(test|test-slow|stress):.*\n.*-m "?([\w ]+)', (root / "Makefile").read_text(), re.M)
+    )  # fmt: skip
+    assert set(chosen) == {"test", "test-slow", "stress"}
+    for slow, stress in itertools.product((True, False), repeat=2):
+        marks = {"slow": slow, "stress": stress}
+        run_by = [name for name, expression in chosen.items() if eval(expression, {}, marks)]
+        assert run_by == ["stress" if stress else "test-slow" if slow else "test"]
+    commands = re.findall(r"^make (\S+)", (root / ".ci" / "run").read_text(), re.M)
+    assert commands == ["lint", "test", "test-slow", "docs"]

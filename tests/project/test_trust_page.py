@@ -6,7 +6,7 @@ from pathlib import Path
 from experiments.generated_part import generated_part
 from experiments.tools import trust_page
 from experiments.tools.harmless_mutants import reason_of
-from experiments.tools.mutants import TESTS
+from experiments.tools.mutants import MODULES, judges_of
 
 ROOT = Path(__file__).parents[2]
 RECORDS = trust_page.read_records(ROOT / "docs" / "trust")
@@ -43,17 +43,38 @@ def test_a_record_becomes_a_line(tmp_path):
 def test_coverage_and_mutants_are_those_that_are_asked_for():
     assert RECORDS["coverage"]["percent"] >= 95
     modules = RECORDS["mutants"]["modules"]
-    assert set(modules) == set(TESTS)
+    assert set(modules) == set(MODULES)
+    assert all((ROOT / "count01_lens" / f"{module}.py").is_file() for module in modules)
     for module in modules.values():
         assert module["killed"] > 10 * len(module["survivors"])
         assert [change for change in module["survivors"] if reason_of(change) is None] == []
 
 
+def test_a_module_is_judged_by_its_own_tests_or_those_of_its_room(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    oracles = "tests/attacks/test_attack_oracles.py"
+    assert judges_of("tasks/language") == ["tests/tasks/test_language.py", oracles]
+    assert judges_of("common/storage") == ["tests/common/test_storage.py", oracles]
+    assert judges_of("common/threads") == ["tests/common", oracles]
+    assert all(Path(name).exists() for module in MODULES for name in judges_of(module))
+
+
+def test_coverage_names_modules_by_their_rooms():
+    summary = {"num_statements": 3, "num_branches": 2, "missing_lines": 1, "missing_branches": 0}
+    files = {f"count01_lens/{name}.py": 50 for name in ("jobs/results", "cli/__init__")}
+    report = {
+        "totals": {"percent_covered": 50, **summary},
+        "files": {name: {"summary": {"percent_covered": value}} for name, value in files.items()},
+    }
+    lowest = trust_page.coverage_record(report)["lowest"]
+    assert lowest == {"jobs/results": 50, "cli/__init__": 50}
+
+
 def test_survivors_are_shown_with_their_reason():
     known = {"was": "a", "became": "nobody = np.zeros((2, data.n_heads), dtype=bool)"}
     unknown = {"was": "x > 1", "became": "x >= 1"}
-    modules = {"language": {"killed": 3, "survivors": [known, unknown]}}
+    modules = {"tasks/language": {"killed": 3, "survivors": [known, unknown]}}
     text = trust_page.generated({"mutants": {"name": "mutants", "modules": modules}})
-    assert "| language | 5 | 3 | 2 | 60.0 % |" in text
+    assert "| tasks/language | 5 | 3 | 2 | 60.0 % |" in text
     assert f"- one of several that are all alike is read (1), such as `{known['became']}`" in text
     assert "- Not explained (1), such as `x >= 1`" in text

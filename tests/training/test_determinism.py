@@ -26,6 +26,8 @@ import pytest
 
 from tests.attacks.commands import LARGE, SMALL, TRAIN, sums_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).parent / "count01-lens"
 
@@ -78,7 +80,7 @@ def assert_same(twice: dict[Path, str]) -> dict[str, str]:
 def test_every_file_has_the_same_bytes(twice):
     names = assert_same(twice)
     expected = {
-        "run/seed-0/model.safetensors", "run/seed-3/config.json", "run/state.safetensors",
+        "run/seed-0.safetensors", "run/run.safetensors", "run/state.safetensors",
         "run/snapshots/step-0000010.safetensors", "analysis/heads.csv", "analysis/pairs.csv",
         "analysis/analysis.safetensors", "analysis/head_outputs.svg", "analysis/gains.png",
         "report.html", "view.html", "sweep/sweep_w01.csv",

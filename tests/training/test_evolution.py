@@ -3,6 +3,7 @@
 import pytest
 
 import count01_lens as cl
+from count01_lens.training.evolution import head_metrics
 from tests.helpers import TINY
 
 RESULT = cl.train(
@@ -27,10 +28,10 @@ def test_every_epoch_is_what_an_analysis_of_that_checkpoint_says():
 
 
 def test_one_sided_tells_how_often_a_head_favours_the_same_answer():
-    table = cl.head_metrics(cl.CountForm.from_models([cl.minimal_model()]), TINY)
+    table = head_metrics(cl.CountForm.from_models([cl.minimal_model()]), TINY)
     assert table["one_sided"].between(0.5, 1).all()
-    shares = cl.head_logits(cl.minimal_model(), TINY.test)[:, 0]
-    for_four = (shares[:, cl.Token.FOUR] > shares[:, cl.Token.FIVE]).double().mean().item()
+    parts = cl.head_logits(cl.minimal_model(), TINY.test)[:, 0]
+    for_four = (parts[:, cl.Token.FOUR] > parts[:, cl.Token.FIVE]).double().mean().item()
     assert table["one_sided"][0] == pytest.approx(max(for_four, 1 - for_four))
 
 

@@ -1,6 +1,5 @@
 """A run that is stopped at any moment goes on, and ends with the same bits."""
 
-import json
 import os
 import signal
 import subprocess
@@ -15,15 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from count01_lens.common.storage import (
-    AlreadyInUseError,
-    DamagedFileError,
-    load_tensors,
-    locked,
-    save_tensors,
-)
-from count01_lens.models.checkpoints import load_checkpoint, save_checkpoint
-from count01_lens.models.model import ModelConfig, build_model
+from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
+from count01_lens.common.storage import AlreadyInUseError, locked
+from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint
+from count01_lens.models.config import ModelConfig
 from count01_lens.training.recipe import TrainConfig
 from count01_lens.training.run_directory import RunDirectoryError
 from count01_lens.training.training_run import train
@@ -32,7 +26,7 @@ from tests.helpers import QUICK, SPLITS
 SCRIPT = textwrap.dedent(
     """
     import sys
-    from count01_lens.models.model import ModelConfig
+    from count01_lens.models.config import ModelConfig
     from count01_lens.training.recipe import TrainConfig
     from count01_lens.training.training_run import train
 
@@ -88,6 +82,7 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
     return contents(directory)
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_bit_identical(tmp_path, undisturbed):
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")
@@ -155,9 +150,9 @@ def test_a_run_in_a_directory_equals_one_in_memory(tmp_path):
 def test_checkpoints_of_a_run(tmp_path):
     result = train(QUICK, seeds=[4, 6], splits=SPLITS)
     paths = result.save_models(tmp_path)
-    assert [path.name for path in paths] == ["seed-4", "seed-6"]
+    assert [path.name for path in paths] == ["seed-4.safetensors", "seed-6.safetensors"]
     assert torch.equal(load_checkpoint(paths[1]).W_E, result.models[1].W_E)
-    info = json.loads((paths[1] / "config.json").read_text())["info"]
+    info = checkpoint_info(paths[1])["info"]
     assert info["seed"] == 6
     assert TrainConfig.from_dict(info["recipe"]) == QUICK
     assert info["training"]["epoch"] == 3
@@ -165,7 +160,7 @@ def test_checkpoints_of_a_run(tmp_path):
         [QUICK, TrainConfig(**{**vars(QUICK), "eos_weight": 0.0})], seeds=[1], splits=SPLITS
     )
     names = [path.name for path in two.save_models(tmp_path / "two")]
-    assert names == ["recipe-0-seed-1", "recipe-1-seed-1"]
+    assert names == ["recipe-0-seed-1.safetensors", "recipe-1-seed-1.safetensors"]
 
 
 @pytest.mark.parametrize(
@@ -212,42 +207,19 @@ def test_damage_is_noticed(tmp_path):
     state.write_bytes(data)
     with pytest.raises(RunDirectoryError, match=r"state\.safetensors: its content does not fit"):
         train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
-    (tmp_path / "run" / "run.json").write_text("{")
-    with pytest.raises(RunDirectoryError, match=r"run\.json: expected the file of a training run"):
+    (tmp_path / "run" / "run.safetensors").write_text("{")
+    with pytest.raises(RunDirectoryError, match=r"run\.safetensors: .*; or choose another direct"):
         train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
 
 
 def test_other_library_versions_are_mentioned(tmp_path):
     train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
-    run = tmp_path / "run" / "run.json"
-    content = json.loads(run.read_text())
-    content["versions"]["torch"] = "1.0"
-    run.write_text(json.dumps(content))
+    run = tmp_path / "run" / "run.safetensors"
+    about = dict(read_bundle(run, "training run").about)
+    about["versions"] = {**about["versions"], "torch": "1.0"}
+    write_bundle(run, Bundle("training run", about, {}))
     with pytest.warns(UserWarning, match="begun with other library versions"):
         train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
-
-
-def test_tensor_files_are_checked_and_deterministic(tmp_path):
-    tensors = {"b": torch.arange(3), "a": torch.zeros(2, 0), "c": torch.tensor(1.5)}
-    save_tensors(tmp_path / "one", tensors)
-    save_tensors(tmp_path / "two", dict(reversed(tensors.items())))
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    loaded = load_tensors(tmp_path / "one")
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["one", "two"]
-    (tmp_path / "one").write_bytes((tmp_path / "two").read_bytes()[:-1])
-    for name in ("one", "three"):
-        with pytest.raises(DamagedFileError, match=f"{name}: cannot be read"):
-            load_tensors(tmp_path / name)
-
-
-def test_files_get_the_modes_of_the_umask(tmp_path):
-    old = os.umask(0o027)
-    try:
-        save_tensors(tmp_path / "one", {"a": torch.zeros(1)})
-    finally:
-        os.umask(old)
-    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o640
 
 
 def test_a_run_gives_no_warning(tmp_path):
@@ -258,29 +230,22 @@ def test_a_run_gives_no_warning(tmp_path):
     assert len(result.models) == 1
 
 
-WRITERS = {
-    "train": lambda model, path: train(QUICK, splits=SPLITS, directory=path),
-    "save": save_checkpoint,
-}
-
-
 @pytest.mark.parametrize(
     "names",
     [
-        ["run.json", "thesis.tex", ".tmp-mine"],
+        ["run.safetensors", "thesis.tex", ".tmp-mine"],
+        ["run.json"],
+        ["seed-0.safetensors"],
         [".tmp-mine"],
         [".count01-tmp-mine"],
-        ["config.json.new"],
     ],
 )
-@pytest.mark.parametrize("write", WRITERS)
-def test_a_foreign_directory_is_refused_before_anything_in_it_is_touched(tmp_path, names, write):
+def test_a_foreign_directory_is_refused_before_anything_in_it_is_touched(tmp_path, names):
     for name in names:
-        (tmp_path / name).write_text("[]" if name == "run.json" else "mine")
+        (tmp_path / name).write_text("mine")
     before = contents(tmp_path)
-    model = build_model(ModelConfig(d_embed=2, n_heads=1))
     with pytest.raises(ValueError, match="choose another"):
-        WRITERS[write](model, tmp_path)
+        train(QUICK, splits=SPLITS, directory=tmp_path)
     assert contents(tmp_path) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 

@@ -5,8 +5,10 @@ from dataclasses import fields
 import pytest
 import torch
 
-from count01_lens.counts.closed_form import CountForm, multiplicities
-from count01_lens.models.model import ModelConfig, initial_raw, transformer_lens_parameters
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.training.stack import count_form_of, from_rows, to_rows
 
 CONFIGS = [
@@ -35,9 +37,9 @@ def test_tables_and_gradients_are_those_of_the_exported_models(config):
     used = count_form_of(rows, config)
     for field in fields(CountForm):
         torch.testing.assert_close(getattr(used, field.name), getattr(exported, field.name))
-    n = multiplicities(COUNTS, "both", torch.float64)
+    sentences = Multiplicities.at_both(COUNTS, torch.float64)
     gradients = [
-        torch.autograd.grad(form.logits(n, "both").square().sum(), rows)[0]
+        torch.autograd.grad(form.logits(sentences).square().sum(), rows)[0]
         for form in (used, exported)
     ]
     assert gradients[0].abs().max() > 1e-3

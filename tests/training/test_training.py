@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -7,16 +8,15 @@ import torch
 from torch.func import functional_call
 
 import count01_lens.training.trainer as trainer_module
-from count01_lens.counts.compact import POSITION, compact_hooks, compact_logits, compact_tokens
-from count01_lens.models.model import (
-    ModelConfig,
-    empty_hooked_transformer,
-    initial_raw,
-    transformer_lens_parameters,
-)
+from count01_lens.counts.compact import compact_hooks, compact_logits, compact_tokens
+from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.build import empty_hooked_transformer
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.tasks.dataset import make_splits
+from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 from count01_lens.training.recipe import TrainConfig
-from count01_lens.training.run_directory import MemoryStore
+from count01_lens.training.run_directory import TrainingRun
 from count01_lens.training.stack import AdamW, count_form_of, from_rows, to_rows
 from count01_lens.training.trainer import Trainer, TrainingDivergedError, next_token_loss
 from count01_lens.training.training_run import train
@@ -44,8 +44,8 @@ def by_plain_pytorch(config, seed):
                     model, transformer_lens_parameters(raw, config.model), (compact_tokens(counts),)
                 )
             loss = next_token_loss(
-                logits[:, POSITION["="]],
-                logits[:, POSITION["answer"]],
+                logits[:, AT_EQUALS.column],
+                logits[:, AT_ANSWER.column],
                 SPLITS.train.labels[batch],
                 config.eos_weight,
             )
@@ -181,8 +181,8 @@ def test_the_mean_loss_of_an_epoch_is_reported():
     )
     history = train(config, seeds=[0], splits=SPLITS).history
     rows = to_rows([initial_raw(SMALL, 0, torch.float64)])
-    split = trainer_module.Sentences.of(SPLITS.train, torch.float64)
-    logits = count_form_of(rows, SMALL).logits(split.multiplicity, "both").chunk(2, dim=1)
+    asked = Multiplicities.at_both(SPLITS.train.counts, torch.float64)
+    logits = count_form_of(rows, SMALL).logits(asked).chunk(2, dim=1)
     expected = next_token_loss(logits[0][0], logits[1][0], SPLITS.train.labels)
     assert history["loss"].iloc[1] == pytest.approx(float(expected), rel=1e-6)
 
@@ -203,18 +203,18 @@ def test_dropout_that_drops_nothing_is_no_dropout():
     config = TrainConfig(
         model=ModelConfig(d_embed=4, n_heads=2, output="residual"), precision="float64"
     )
-    trainer = Trainer([config], [0], SPLITS, [], MemoryStore())
+    trainer = Trainer(TrainingRun([config], [0], SPLITS, []))
     rows = trainer.initial_state().rows
-    n = trainer.train_split.multiplicity.unsqueeze(0)
-    keep = torch.ones(1, n.shape[1], config.model.d_model, dtype=torch.float64)
-    plain = count_form_of(rows, config.model).logits(n, "both")
-    torch.testing.assert_close(trainer._logits_with_dropout(rows, n, keep), plain)
-    assert not torch.allclose(trainer._logits_with_dropout(rows, n, keep * 0), plain)
+    sentences = trainer.asked["train"].batch(torch.arange(300).unsqueeze(0))
+    keep = torch.ones(1, 300, config.model.d_model, dtype=torch.float64)
+    plain = count_form_of(rows, config.model).logits(sentences)
+    torch.testing.assert_close(trainer._logits_with_dropout(rows, sentences, keep), plain)
+    assert not torch.allclose(trainer._logits_with_dropout(rows, sentences, keep * 0), plain)
 
 
 def test_dropout_masks_keep_the_expected_value_and_the_right_share():
     config = TrainConfig(model=SMALL, dropout=0.25)
-    masks = Trainer([config], [0], SPLITS, [], MemoryStore())._dropout_masks(0)
+    masks = Trainer(TrainingRun([config], [0], SPLITS, []))._dropout_masks(0)
     assert masks.shape == (1, 300, SMALL.d_model)
     assert float((masks == 0).float().mean()) == pytest.approx(0.25, abs=0.03)
     assert sorted(masks.unique().tolist()) == pytest.approx([0, 1 / 0.75])
@@ -324,7 +324,8 @@ def test_numpy_numbers_are_welcome(tmp_path):
         eos_weight=np.float64(1),
     )
     result = train(config, seeds=np.arange(2), splits=SPLITS, directory=tmp_path / "run")
-    assert [path.name for path in result.save_models(tmp_path / "models")] == ["seed-0", "seed-1"]
+    names = [path.name for path in result.save_models(tmp_path / "models")]
+    assert names == ["seed-0.safetensors", "seed-1.safetensors"]
     assert type(config.model.n_heads) is int
 
 
@@ -354,3 +355,20 @@ def test_the_last_epoch_is_always_reported(capsys):
     config = TrainConfig(model=SMALL, epochs=25, batch_size=150)
     train(config, seeds=[0], splits=SPLITS, progress=True, snapshot_epochs=[])
     assert capsys.readouterr().err.splitlines()[-1].startswith("epoch 25/25")
+
+
+def test_a_result_says_in_three_lines_what_it_is(tmp_path):
+    recipes = [QUICK, dataclasses.replace(QUICK, learning_rate=0.01)]
+    result = train(recipes, seeds=range(12), splits=SPLITS, directory=tmp_path / "run")
+    last = result.history.groupby("model").last()
+    assert repr(result).splitlines() == [
+        "24 models with 3 heads by 2 recipes, 3 epochs; seeds 0, 1, 2, 3, ..., 9, 10, 11",
+        f"accuracy after training: test {last['test_accuracy'].mean():.4f} "
+        f"(lowest {last['test_accuracy'].min():.4f}), "
+        f"'[EOS]' {last['test_eos_accuracy'].mean():.4f} "
+        f"(lowest {last['test_eos_accuracy'].min():.4f})",
+        f"stored in {tmp_path / 'run'}",
+    ]
+    alone = repr(train(QUICK, seeds=[5], splits=SPLITS))
+    assert alone.startswith("1 model with 3 heads, 3 epochs; seeds 5\n")
+    assert alone.endswith("\nstored nowhere")

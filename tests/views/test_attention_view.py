@@ -8,18 +8,21 @@ import urllib.request
 
 import pytest
 import torch
+from markupsafe import escape
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-from count01_lens.attention.interventions import patch_attention
-from count01_lens.heads.runners import ablate_heads, head_logits
+from count01_lens.attention.ablation import ablate_heads
+from count01_lens.attention.patches import patch_attention
+from count01_lens.heads.runners import HookRunner, head_logits
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
-from count01_lens.models.hooks import shares_at
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.tasks.language import MalformedSentenceError, Sentence, Token, parse
+from count01_lens.tasks.prompts import Prompts
 from count01_lens.views.attention_view import compare_attention, page_of, show_attention
-from count01_lens.views.circuits_page import _bundle, _script_json
-from count01_lens.views.share_view import show_shares
+from count01_lens.views.attribution_view import show_attribution
+from count01_lens.views.circuits_page import Drawing, _bundle, render_script
 
 SHORT = "0110="
 LONG = "0120210012" * 6 + "=5"  # 24 zeros, 18 ones, 18 twos
@@ -136,44 +139,45 @@ def test_the_model_is_left_as_it_was():
 
     before = state()
     show_attention(model, SHORT)
-    show_shares(model, "0110=5")
+    show_attribution(model, "0110=5")
     compare_attention(model, SHORT, w01=1.0, w02=2.0, heads=[0])
     with pytest.raises(ValueError, match="w01"):
         compare_attention(model, SHORT, w01=-1.0, w02=1.0)
     assert state() == before
 
 
-# Shares
+# Direct logit attribution
 
 
 @pytest.mark.parametrize("output", ["fused", "residual"])
 @pytest.mark.parametrize("sentence", ["0112=4", LONG])
-def test_shares_add_up_to_those_of_the_heads(output, sentence):
+def test_attributions_add_up_to_those_of_the_heads(output, sentence):
     model = build_model(ModelConfig(output=output), seed=1, dtype=torch.float64)
-    view = show_shares(model, sentence)
+    view = show_attribution(model, sentence)
     counts = [parse(sentence).counts]
     at_equals, at_answer = (head_logits(model, counts, at)[0] for at in ("=", "answer"))
     difference = at_equals[:, Token.FOUR] - at_equals[:, Token.FIVE]
-    torch.testing.assert_close(view.shares["="].sum(dim=0), difference)
-    torch.testing.assert_close(view.shares["answer"].sum(dim=0), at_answer[:, Token.EOS])
-    assert view.shares["="].shape == (len(view.tokens), 16)
-    assert not view.shares["="][-1].any(), "'=' does not see the answer"
+    torch.testing.assert_close(view.attributions["="].sum(dim=0), difference)
+    torch.testing.assert_close(view.attributions["answer"].sum(dim=0), at_answer[:, Token.EOS])
+    assert view.attributions["="].shape == (len(view.tokens), 16)
+    assert not view.attributions["="][-1].any(), "'=' does not see the answer"
 
 
 @pytest.mark.parametrize("normalization", [None, "LN", "LNPre", "RMS"])
 @pytest.mark.parametrize("n_key_value_heads", [None, 2])
-def test_shares_of_any_model_add_up(normalization, n_key_value_heads):
+def test_attributions_of_any_model_add_up(normalization, n_key_value_heads):
     model = deep(normalization, n_key_value_heads)
     sentence = "0112=4"
-    expected = shares_at(model, [ids(sentence)[0]], [5])[0]
-    view = show_shares(model, sentence, heads=[2, (1, 1)])
+    prompt = Prompts([ids(sentence)[0]], [6], position=5)
+    expected = HookRunner(model).attribute(prompt).heads[0].to(model.W_U)
+    view = show_attribution(model, sentence, heads=[2, (1, 1)])
     difference = (expected[:, Token.FOUR] - expected[:, Token.FIVE])[[2, 5]]
-    torch.testing.assert_close(view.shares["="].sum(dim=0), difference)
+    torch.testing.assert_close(view.attributions["="].sum(dim=0), difference)
     assert ("frozen scale" in view.page) == (normalization is not None)
 
 
-def test_a_share_is_attention_times_what_is_read():
-    view = show_shares(MODEL, SHORT)
+def test_an_attribution_is_attention_times_what_is_read():
+    view = show_attribution(MODEL, SHORT)
     with torch.no_grad():
         _, cache = MODEL.run_with_cache(ids(SHORT))
     W_O = MODEL.W_O.detach()
@@ -182,35 +186,35 @@ def test_a_share_is_attention_times_what_is_read():
         for head in range(16):
             value = cache["v", 0][0, token, head] @ W_O[0, head] @ direction
             expected = float(cache["pattern", 0][0, head, 5, token] * value)
-            assert float(view.shares["="][token, head]) == pytest.approx(expected)
-    assert list(view.shares) == ["="]
+            assert float(view.attributions["="][token, head]) == pytest.approx(expected)
+    assert list(view.attributions) == ["="]
 
 
-def test_shares_as_drawn():
-    view = show_shares(MODEL, "0110=5", heads=[3])
-    all_heads = show_shares(MODEL, "0110=5")
+def test_attributions_as_drawn():
+    view = show_attribution(MODEL, "0110=5", heads=[3])
+    all_heads = show_attribution(MODEL, "0110=5")
     (_, component, props), (_, _, at_answer) = drawn(view.page)
     assert component == "ColoredTokensMulti"
     assert props["labels"] == ["all heads", "head 3"]
     values = torch.tensor(props["values"], dtype=torch.float64)
-    torch.testing.assert_close(values[:, 1], view.shares["="][:, 0], rtol=1e-3, atol=1e-9)
-    together = all_heads.shares["="].sum(dim=1)
+    torch.testing.assert_close(values[:, 1], view.attributions["="][:, 0], rtol=1e-3, atol=1e-9)
+    together = all_heads.attributions["="].sum(dim=1)
     torch.testing.assert_close(values[:, 0], together, rtol=1e-3, atol=1e-9)
     assert at_answer["values"] != props["values"]
     table = view.sections[0].table
     assert table.columns == ["[BOS]", "0 ×2", "1 ×2", "=", "5", "sum"]
-    assert table.rows["head 3"][-1] == pytest.approx(float(view.shares["="].sum()))
+    assert table.rows["head 3"][-1] == pytest.approx(float(view.attributions["="].sum()))
     assert table.rows["all heads"][-1] == pytest.approx(float(together.sum()))
-    assert table.rows["head 3"][1] == pytest.approx(float(view.shares["="][[1, 4]].sum()))
+    assert table.rows["head 3"][1] == pytest.approx(float(view.attributions["="][[1, 4]].sum()))
 
 
 @pytest.mark.parametrize("mode", ["zero", "mean"])
 def test_a_replaced_output_comes_from_no_token(mode):
     with ablate_heads(MODEL, [2], mode=mode, data=[[3, 4, 5]]):
-        view = show_shares(MODEL, SHORT)
-    whole = show_shares(MODEL, SHORT)
-    assert not view.shares["="][:, 2].any()
-    torch.testing.assert_close(view.shares["="][:, 3:], whole.shares["="][:, 3:])
+        view = show_attribution(MODEL, SHORT)
+    whole = show_attribution(MODEL, SHORT)
+    assert not view.attributions["="][:, 2].any()
+    torch.testing.assert_close(view.attributions["="][:, 3:], whole.attributions["="][:, 3:])
     assert ("comes from no token" in view.page) == (mode == "mean")
     if mode == "mean":
         expected = head_logits(MODEL, [[3, 4, 5]])[0, 2]
@@ -219,10 +223,10 @@ def test_a_replaced_output_comes_from_no_token(mode):
         assert row[columns.index("no token")] == row[-1] == pytest.approx(share)
 
 
-def test_shares_that_are_all_zero_are_drawn():
+def test_attributions_that_are_all_zero_are_drawn():
     model = build_model()
     model.W_U.data.zero_()
-    [(_, _, props)] = drawn(show_shares(model, SHORT).page)
+    [(_, _, props)] = drawn(show_attribution(model, SHORT).page)
     assert props["positiveBounds"][0] > 0
 
 
@@ -243,7 +247,7 @@ def test_a_patch_is_shown_beside_the_attention_it_replaces():
     before, after = (props for _, _, props in drawn(view.page))
     assert before["maxValue"] == after["maxValue"]
     assert before["attention"] != after["attention"]
-    assert "w01 = 1, w02 = ∞; &#x27;[BOS]&#x27; and &#x27;=&#x27; get nothing" in view.page
+    assert "w01 = 1, w02 = ∞; &#39;[BOS]&#39; and &#39;=&#39; get nothing" in view.page
 
 
 def test_a_patch_of_a_long_sentence_keeps_what_others_have():
@@ -277,7 +281,7 @@ def test_what_a_row_sums_to_is_said_where_it_is_true(sentence, ratios, others, s
     assert ("one" in text) == ("one" in said)
     with patch_attention(MODEL, w01=ratios[0], w02=ratios[1], others=others):
         text = show_attention(MODEL, sentence).sections[0].text[0]
-    assert text.endswith(said or "looked at (source).")
+    assert text.endswith(said or "a key position (source).")
 
 
 # Pages
@@ -289,7 +293,7 @@ def test_nothing_is_loaded_from_outside(monkeypatch, tmp_path):
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(urllib.request, "urlopen", refuse)
-    view = show_shares(MODEL, "0110=5")
+    view = show_attribution(MODEL, "0110=5")
     page = view.save(tmp_path / "view.html").read_text("utf-8")
     assert page == view.page
     shown = html.unescape(re.search(r'srcdoc="(.*?)"', view._repr_html_(), re.S)[1])
@@ -308,7 +312,7 @@ def test_nothing_is_loaded_from_outside(monkeypatch, tmp_path):
 def test_the_bundle_is_in_a_page_once():
     views = [
         show_attention(MODEL, SHORT),
-        show_shares(MODEL, "0110=5"),
+        show_attribution(MODEL, "0110=5"),
         compare_attention(MODEL, SHORT, w01=1.0, w02=1.0),
     ]
     page = page_of("all of it", views)
@@ -328,7 +332,7 @@ def test_the_bundle_is_in_a_page_once():
 
 
 def test_the_same_call_gives_the_same_bytes():
-    for show in (show_attention, show_shares):
+    for show in (show_attention, show_attribution):
         assert show(MODEL, SHORT)._repr_html_() == show(MODEL, SHORT)._repr_html_()
 
 
@@ -336,11 +340,13 @@ def test_text_stays_text():
     evil = "</title></script><img src=x onerror='alert(1)'>&"
     page = page_of(evil, [show_attention(MODEL, SHORT)])
     assert "<img" not in page.replace(_bundle(), "")
-    assert page.count(html.escape(evil)) == 2
-    written = _script_json({"tokens": ["</script><!--", "\u2028", '"']})
+    assert page.count(str(escape(evil))) == 2
+    props = {"tokens": ["</script><!--", "\u2028", '"']}
+    code = render_script({"view-0": Drawing("ColoredTokens", props)})
+    written = code.partition("CircuitsVis.ColoredTokens, ")[2].partition(");\n")[0]
     assert "<" not in written
     assert "\u2028" not in written
-    assert json.loads(written) == {"tokens": ["</script><!--", "\u2028", '"']}
+    assert json.loads(written) == props
 
 
 def test_in_a_notebook_and_in_a_terminal():
@@ -358,19 +364,19 @@ def test_in_a_notebook_and_in_a_terminal():
 @pytest.mark.parametrize("make", [minimal_model, cooperative_model])
 def test_handcrafted_models_with_huge_scores(make):
     for sentence in ("=", SHORT, LONG):
-        view = show_shares(make(), sentence)
+        view = show_attribution(make(), sentence)
         assert "nan" not in view.page.replace(_bundle(), "").lower()
 
 
 def test_the_model_that_ships_with_the_package():
     view = show_attention(example_model(), SHORT)
-    assert "writes &#x27;5&#x27; after &#x27;=&#x27; (right: &#x27;5&#x27;)" in view.page
+    assert "writes &#39;5&#39; after &#39;=&#39; (right: &#39;5&#39;)" in view.page
 
 
 # Mistakes
 
 
-@pytest.mark.parametrize("show", [show_attention, show_shares, compare_attention])
+@pytest.mark.parametrize("show", [show_attention, show_attribution, compare_attention])
 @pytest.mark.parametrize(
     ("sentence", "heads", "error", "message"),
     [
@@ -412,7 +418,7 @@ def test_models_that_cannot_be_shown():
         HookedTransformerConfig(d_model=4, d_head=2, n_layers=1, n_ctx=9, d_vocab=9, act_fn="relu")
     )
     with pytest.raises(ValueError, match="expected the 8 tokens of Count01"):
-        show_shares(other, SHORT)
+        show_attribution(other, SHORT)
     model = build_model()
     model.W_E.data[3, 3] = torch.nan
     with pytest.raises(ValueError, match="expected finite weights"):

@@ -30,9 +30,13 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))
 SCREENSHOTS = Path(os.environ.get("COUNT01_SCREENSHOTS", "runs/screenshots"))
 LOCAL = {"127.0.0.1", "localhost", "::1", ""}
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on this machine: install Debian's `chromium` to run this"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason="no Chromium on this machine: install Debian's `chromium` to run this",
+    ),
+]
 
 # The kernel, too, may speak to this machine only.
 GUARD = """\

@@ -13,6 +13,7 @@ import count01_lens as cl
 from count01_lens.heads.runners import model_logits
 from count01_lens.views import patch_views
 from count01_lens.views.output_tiles import OutputTile, draw_tiles, tiles_figure
+from count01_lens.views.patching import PatchSession
 from tests.helpers import TINY
 
 MODEL = cl.example_model()
@@ -21,7 +22,7 @@ ANALYSIS = cl.analyze_heads(MODEL, TINY)
 
 @pytest.fixture
 def session():
-    return cl.PatchSession(MODEL, TINY, ANALYSIS)
+    return PatchSession(MODEL, TINY, ANALYSIS)
 
 
 PATCHES = [
@@ -59,7 +60,7 @@ def test_numbers_are_those_of_the_code_that_is_shown(session, patch):
     assert accuracy["answer"] == pytest.approx(float(right.double().mean()))
     ties = TINY.test.ties
     assert accuracy["others"] == pytest.approx(float(right[~ties].double().mean()))
-    assert accuracy["eos"] == ANALYSIS.accuracy["eos"]
+    assert accuracy["end"] == ANALYSIS.accuracy["end"]
     assert session.accuracy.loc["original"].to_dict() == pytest.approx(
         ANALYSIS.accuracy, nan_ok=True
     )
@@ -101,7 +102,7 @@ def test_categories_choose_heads(session):
     for kind in ("successful", "failed"):
         session.update(heads=kind)
         assert (ANALYSIS.table["category"].iloc[session.heads] == kind).all()
-    minimal = cl.PatchSession(cl.minimal_model(), TINY)
+    minimal = PatchSession(cl.minimal_model(), TINY)
     with pytest.raises(ValueError, match="this model has no failed head"):
         minimal.update(heads="failed")
 
@@ -110,7 +111,7 @@ def test_the_original_is_shown_when_asked_for(session):
     session.update(w01=7.0, patched=False)
     assert session.code == "# the original model: nothing is patched"
     shown = patch_views.heads_html(session)
-    assert "separator over counts, original" in shown
+    assert "linear probe over counts, original" in shown
     session.update(patched=True)
     assert session.code == "cl.patch_attention(model, w01=7.0)"
     session.reset()
@@ -140,12 +141,12 @@ def test_bad_input_changes_nothing(session, changes, message):
 
 
 def test_the_data_set_is_that_of_the_analysis():
-    session = cl.PatchSession(MODEL, analysis=ANALYSIS)
-    assert session.splits is TINY
+    session = PatchSession(MODEL, analysis=ANALYSIS)
+    assert session.task.splits is TINY
     with pytest.raises(ValueError, match="splits: expected the data set of the analysis"):
-        cl.PatchSession(MODEL, cl.make_splits(1), ANALYSIS)
+        PatchSession(MODEL, cl.make_splits(1), ANALYSIS)
     with pytest.raises(ValueError, match="model: expected the one that was analysed"):
-        cl.PatchSession(cl.build_model(), TINY, ANALYSIS)
+        PatchSession(cl.build_model(), TINY, ANALYSIS)
 
 
 def test_models_that_counts_do_not_describe_are_refused():
@@ -153,7 +154,7 @@ def test_models_that_counts_do_not_describe_are_refused():
     with torch.no_grad():
         model.pos_embed.W_pos += 1
     with pytest.raises(ValueError, match="positional embedding W_pos is not zero"):
-        cl.PatchSession(model, TINY)
+        PatchSession(model, TINY)
 
 
 def test_views_carry_their_numbers(session):
@@ -198,7 +199,7 @@ def tile(**changes) -> OutputTile:
 
 
 @pytest.mark.parametrize("d_head", [1, 2, 5])
-def test_separators_part_the_points_they_should(d_head):
+def test_lines_of_probes_part_the_points_they_should(d_head):
     figure = tiles_figure([tile(d_head=d_head)])
     (axes,) = figure.axes
     clouds = {line.get_color(): np.asarray(line.get_xydata()) for line in axes.lines}

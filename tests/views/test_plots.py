@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from count01_lens.attention.sweeps import sweep_attention
 from count01_lens.heads.analysis import analyze_heads
 from count01_lens.heads.runners import head_logits
+from count01_lens.models.build import build_model
+from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import minimal_model
-from count01_lens.models.model import ModelConfig, build_model
 from count01_lens.views import plots
 from count01_lens.views.figures import FIVE, FOUR, as_bytes
 from tests.helpers import TINY, two_layers
@@ -63,15 +64,13 @@ def test_the_same_figure_gives_the_same_bytes():
 
 
 def test_all_figures_that_apply_are_drawn():
-    few = plots.draw_all(MODEL, ANALYSIS, with_groups=False)
-    many = plots.draw_all(MODEL, ANALYSIS, with_groups=True)
+    few = plots.draw_all(MODEL, ANALYSIS)
+    many = plots.draw_all(MODEL, ANALYSIS.with_groups())
     assert {"pairs_s_acc", "gains", "head_outputs", "logits", "tables_head_3"} <= set(few)
     assert set(many) - set(few) >= {"groups", "shapley", "interactions_eos_l_acc"}
     assert as_bytes(few["logits"], "svg") == as_bytes(plots.plot_logits(MODEL, TINY), "svg")
     deep = two_layers(None)
-    assert "attention_ratios" not in plots.draw_all(
-        deep, analyze_heads(deep, TINY), with_groups=False
-    )
+    assert "attention_ratios" not in plots.draw_all(deep, analyze_heads(deep, TINY))
 
 
 def test_heat_maps_show_the_matrices():
@@ -125,11 +124,14 @@ def test_the_separator_lies_between_the_classes_for_any_head_size(d_head):
 
 
 def test_value_vectors_are_shown_only_where_they_are_the_same_everywhere():
+    def shown(model):
+        figure = plots.plot_head_outputs(model, analyze_heads(model, TINY), [0])
+        return [text.get_text() for text in figure.axes[0].texts if text.get_text() in "012"]
+
     placed = build_model(ModelConfig(d_embed=8, n_heads=4), seed=1)
-    assert plots._value_vectors(placed, 2).shape == (3, 2)
+    assert shown(placed) == ["0", "1", "2"]
     placed.pos_embed.W_pos.data[3] = 1.0
-    assert plots._value_vectors(placed, 2) is None
-    assert plots._value_vectors(two_layers(None), 2) is None
+    assert shown(placed) == shown(two_layers(None)) == []
 
 
 def test_what_cannot_be_drawn_says_why():

@@ -9,10 +9,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from count01_lens.heads.analysis import analyze_heads
+from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import save_checkpoint
+from count01_lens.models.config import ModelConfig
 from count01_lens.views.figures import as_bytes
-from tests.helpers import TINY
-from tests.views.test_report import MODEL, fake_results, written
+from tests.helpers import TINY, fake_results, written
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 SCREENSHOTS = Path(os.environ.get("COUNT01_SCREENSHOTS", "runs/screenshots"))
@@ -22,22 +23,27 @@ LOOKS = {
     "dark": {"viewport": {"width": 1280, "height": 1000}, "color_scheme": "dark"},
 }
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on this machine: install Debian's `chromium` to run this"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason="no Chromium on this machine: install Debian's `chromium` to run this",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     """A report of an analysis with all its parts, and one of a reproduction with a model."""
     directory = tmp_path_factory.mktemp("reports")
-    analysis = analyze_heads(MODEL, TINY)
+    model = build_model(ModelConfig(d_embed=8, n_heads=4), seed=1)
+    analysis = analyze_heads(model, TINY)
     analysis.groups()
     drawn = Figure(figsize=(9, 3), layout="constrained")
     drawn.add_subplot().plot([0, 1], [0, 1])
     image = (as_bytes(drawn, "svg"), as_bytes(drawn, "png"))
     results = fake_results(directory / "results", image=image)
-    save_checkpoint(MODEL, results / "model")
+    save_checkpoint(model, results / "model")
     written(results, directory / "reproduction.html")
     return {
         "analysis": analysis.report(directory / "analysis.html"),

@@ -5,6 +5,7 @@ import math
 import pytest
 
 import count01_lens as cl
+from count01_lens.views.patching import PatchSession
 from count01_lens.views.widgets import RATIOS
 from tests.helpers import TINY, hooks_left
 
@@ -19,7 +20,7 @@ def patcher():
 
 def test_it_starts_with_the_paper_s_patch(patcher):
     assert patcher.code == 'cl.patch_attention(model, w01=1.0, w02=float("inf"))'
-    assert patcher.code.replace('"', "&quot;") in patcher._code.value
+    assert patcher.code.replace('"', "&#34;") in patcher._code.value
 
 
 def test_sliders_go_from_zero_to_infinity(patcher):
@@ -60,7 +61,7 @@ def test_numbers_shown_are_those_of_the_session(patcher):
         assert (
             f'"head-{row["head"]}-s_acc-patched">{row["s_acc_patched"]:.4f}' in patcher._heads.value
         )
-    expected = cl.PatchSession(MODEL, TINY, ANALYSIS)
+    expected = PatchSession(MODEL, TINY, ANALYSIS)
     expected.update(w01=4.0, w02=math.inf)
     assert table.equals(expected.table)
 

@@ -22,9 +22,6 @@ for (const filters of document.querySelectorAll(".filters")) {
   filters.hidden = false;
 }
 
-// Boxes that scroll must be reachable with the keyboard, those of other code too.
-for (const box of document.querySelectorAll(".scroll:not([tabindex])")) box.tabIndex = 0;
-
 // Paper cannot be unfolded.
 let folded = [];
 addEventListener("beforeprint", () => {

@@ -1,11 +1,10 @@
-"""Shares of heads in the answer, token by token.
+"""Direct logit attribution of heads, token by token.
 
-Attention says where a head looks; what it makes of that is attention times what it reads there,
-which can speak for an answer or against it.
+Attention says where a head looks; what it adds to a logit is attention times what it reads there,
+which can raise the logit or lower it.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,81 +12,69 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
+from count01_lens.common.text import rounded, short, signed
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.hooks import HeadName, has_final_norm, through_frozen_norm
-from count01_lens.models.model import D_VOCAB
-from count01_lens.tasks.language import At, Sentence, Token
-from count01_lens.views.attention_view import Asked, AttentionView, look, token_types
-from count01_lens.views.circuits_page import Drawing, Section, Table, rounded, signed
+from count01_lens.models.parameters import D_VOCAB
+from count01_lens.tasks.language import Sentence, Token
+from count01_lens.tasks.places import At
+from count01_lens.views.attention_view import Asked, AttentionView, token_types
+from count01_lens.views.circuits_page import Drawing, Section, Table
+
+# Sums in another order differ by some roundings of the largest number; a hook changes far more.
+_ROUNDINGS = 1e3
 
 
 @torch.no_grad()
 @one_thread()  # the same bytes however many there are
-def show_shares(
+def show_attribution(
     model: HookedTransformer,
     sentence: str | Sentence,
     *,
     heads: Iterable[HeadName] | None = None,
 ) -> AttentionView:
-    """Show what each token brings to the answer through each head.
+    """Show what each token adds to the answer through each head.
 
-    The share of a head is the sum over tokens of attention times what the head reads there, so
-    the colours of a head add up to its share, exactly; biases and the skip connection belong to
-    no head. With a final layer norm, shares are taken at its frozen scale.
+    The direct logit attribution of a head is the sum over tokens of attention times what the head
+    reads there, so the values of its tokens add up to it, exactly; biases and the skip connection
+    belong to no head. With a final layer norm, it is taken at the frozen scale of the norm.
 
     Args:
         model: any HookedTransformer over the eight tokens.
         sentence: such as "0110=". If it has an answer, '[EOS]' after it is shown too.
         heads: numbers, or (layer, head) pairs; all by default.
     """
-    asked = Asked.check(model, sentence, heads)
-    seen = look(model, asked)
-    shares: dict[At, Tensor] = {}
+    asked = Asked(model, sentence, heads)
+    seen = asked.look()
+    attributions: dict[At, Tensor] = {}
     sections = []
     for at, position, heading, direction in _questions(asked.tokens):
-        parts = _share_by_token(model, seen.cache, position, direction.to(model.W_U))
-        by_token = asked.grouping.to(parts.by_token) @ parts.by_token
-        shares[at] = by_token[:, asked.heads]
+        added = _by_token(model, seen.cache, position, direction.to(model.W_U))
+        by_token = asked.grouping.to(added) @ added[:-1]
+        attributions[at] = by_token[:, asked.heads]
         total = float(direction.to(seen.logits) @ seen.logits[position])
-        text = _share_text(asked, parts, total, frozen=has_final_norm(model))
-        drawing = _share_drawing(asked, by_token)
-        sections.append(Section(heading, text, [drawing], _share_table(asked, parts)))
-    return AttentionView(
-        asked.title, asked.labels, asked.names, seen.attention, tuple(sections), shares=shares
-    )
+        text = _text(asked, added, total)
+        sections.append(Section(heading, [text], [_drawing(asked, by_token)], _table(asked, added)))
+    return asked.view(seen, sections, attributions=attributions)
 
 
 def _questions(tokens: list[Token]) -> Iterable[tuple[At, int, str, Float[Tensor, " vocab=8"]]]:
     """Yield where the model is asked, and the combination of logits that is its answer there."""
     one_hot = torch.eye(D_VOCAB)
     equals = tokens.index(Token.EQUALS)
-    yield (
-        "=",
-        equals,
-        "Shares after '=': logit of '4' minus that of '5'",
-        one_hot[Token.FOUR] - one_hot[Token.FIVE],
-    )
+    heading = "Direct logit attribution after '=': logit of '4' minus that of '5'"
+    yield "=", equals, heading, one_hot[Token.FOUR] - one_hot[Token.FIVE]
     if len(tokens) > equals + 1:
         answer = tokens[equals + 1].text
-        heading = f"Shares after the answer '{answer}': logit of '[EOS]'"
+        heading = f"Direct logit attribution after the answer '{answer}': logit of '[EOS]'"
         yield "answer", equals + 1, heading, one_hot[Token.EOS]
 
 
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """Shares of all heads: what comes from each token, and what a hook put in its place."""
-
-    by_token: Float[Tensor, "position head"]
-    no_token: Float[Tensor, " head"]
-
-
-def _share_by_token(
-    model: HookedTransformer,
-    cache: Any,
-    position: int,
-    direction: Float[Tensor, " vocab"],
-) -> _Parts:
+def _by_token(
+    model: HookedTransformer, cache: Any, position: int, direction: Float[Tensor, " vocab"]
+) -> Float[Tensor, "position_and_none head"]:
+    """Attribution to all heads: from each token, and last from what a hook put in their place."""
     layers = []
     for layer in range(model.cfg.n_layers):
         v = cache["v", layer][0]
@@ -96,34 +83,35 @@ def _share_by_token(
         read = einsum(pattern, v, "head key, key head d_head -> key head d_head")
         # A hook on z, such as an ablation, leaves nothing of what the head read.
         difference = (z - read.sum(dim=0)).abs().amax(dim=-1, keepdim=True)
-        replaced = difference > 1e3 * torch.finfo(z.dtype).eps * z.abs().max().clamp(min=1)
+        replaced = difference > _ROUNDINGS * torch.finfo(z.dtype).eps * z.abs().max().clamp(min=1)
         rows = torch.cat([read.masked_fill(replaced, 0), z.masked_fill(~replaced, 0)[None]])
         layers.append(einsum(rows, model.W_O[layer], "row head d, head d r -> row head r"))
     written = torch.cat(layers, dim=1)
     if has_final_norm(model):
         scale = cache["ln_final.hook_scale"][0, position].expand(len(written), 1)
         written = through_frozen_norm(model, written, scale)
-    shares = (written @ (model.W_U @ direction)).cpu()
-    return _Parts(shares[:-1], shares[-1])
+    added: Tensor = written @ (model.W_U @ direction)
+    return added.cpu()
 
 
-def _share_text(asked: Asked, parts: _Parts, total: float, *, frozen: bool) -> list[str]:
-    replaced = float(parts.no_token.sum())
-    heads = float(parts.by_token.sum()) + replaced
+def _text(asked: Asked, added: Float[Tensor, "position_and_none head"], total: float) -> str:
+    replaced = float(added[-1].sum())
+    heads = float(added[:-1].sum()) + replaced
+    frozen = has_final_norm(asked.model)
     scale = " (at the frozen scale of the final layer norm)" if frozen else ""
     text = (
-        f"{signed(total)} in all: heads bring {signed(heads)}{scale}, everything else "
+        f"{signed(total)} in all: heads add {signed(heads)}{scale}, everything else "
         f"{signed(total - heads)}."
     )
     if asked.by_type:
         text += f" The sentence has {len(asked.tokens)} tokens; those of a type are drawn as one."
-    if parts.no_token.any():
+    if added[-1].any():
         text += f" Hooks replace outputs of heads: {signed(replaced)} comes from no token."
-    return [text]
+    return text
 
 
-def _share_drawing(asked: Asked, by_token: Float[Tensor, "shown head"]) -> Drawing:
-    """Colour the tokens by all heads together, or by one of them.
+def _drawing(asked: Asked, by_token: Float[Tensor, "shown head"]) -> Drawing:
+    """Colour the tokens by what all heads together add, or one of them.
 
     The component keeps one scale for all columns; that of single heads shows most.
     """
@@ -139,18 +127,19 @@ def _share_drawing(asked: Asked, by_token: Float[Tensor, "shown head"]) -> Drawi
         "negativeBounds": [-full] * len(names),
     }
     caption = (
-        "Point at a head, then at a token. Blue speaks for it, red against it; the colour is full "
-        f"at ±{full:.3g}, the largest share of one head. Lower the bounds to see weaker ones."
+        "Point at a head, then at a token. Blue raises the logit, red lowers it; the colour is "
+        f"full at ±{short(full, 3)}, the largest value of one head. Lower the bounds to see the "
+        "smaller ones."
     )
     return Drawing("ColoredTokensMulti", props, caption)
 
 
-def _share_table(asked: Asked, parts: _Parts) -> Table:
-    """Shares by type of token, which are few, also where every token is drawn."""
+def _table(asked: Asked, added: Float[Tensor, "position_and_none head"]) -> Table:
+    """Attribution by type of token, which are few, also where every token is drawn."""
     columns, grouping = token_types(asked.tokens)
-    values = grouping.to(parts.by_token) @ parts.by_token
-    if parts.no_token.any():
-        columns, values = [*columns, "no token"], torch.cat([values, parts.no_token[None]])
+    values = grouping.to(added) @ added[:-1]
+    if added[-1].any():
+        columns, values = [*columns, "no token"], torch.cat([values, added[-1:]])
     values = torch.cat([values, values.sum(dim=0, keepdim=True)])
     rows = dict(zip(asked.names, values[:, asked.heads].T.tolist(), strict=True))
     return Table([*columns, "sum"], {**rows, "all heads": values.sum(dim=1).tolist()})

@@ -1,0 +1,180 @@
+"""Commands that measure a model and show what it does."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from count01_lens.common.parsing import parse_numbers, parse_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint, with or without .safetensors.")]
+
+
+def verify(
+    checkpoint: Checkpoint,
+    up_to: Annotated[
+        int, typer.Option(help="Run all sentences with 0 to UP_TO of each token.")
+    ] = 200,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    fail_under: Annotated[
+        float | None,
+        typer.Option(
+            help="Exit with 1 if the answer or '[EOS]' accuracy is below this share, from 0 to 1."
+        ),
+    ] = None,
+) -> None:
+    """Run a model on every sentence up to a size: 8.1 million of them up to 200.
+
+    Prints exact accuracies, ties apart, and the smallest sentences that the model gets wrong.
+    """
+    from count01_lens.counts.verification import verify as verify_model
+    from count01_lens.models.checkpoints import load_checkpoint
+
+    if fail_under is not None and not 0 <= fail_under <= 1:  # so written, NaN is refused too
+        raise ValueError(f"fail_under: expected a share from 0 to 1, got {fail_under}")
+    result = verify_model(load_checkpoint(checkpoint), up_to, progress=None)
+    as_text = json.dumps(result.to_dict(), indent=2, allow_nan=False) if as_json else repr(result)
+    typer.echo(as_text)
+    if fail_under is not None and min(result.accuracy, result.eos_accuracy) < fail_under:
+        raise typer.Exit(1)
+
+
+def analyze(
+    checkpoint: Checkpoint,
+    groups: Annotated[
+        Literal["pairs", "all"],
+        typer.Option(help="Single heads and pairs only, or all groups: a minute for 16 heads."),
+    ] = "pairs",
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for tables, figures and the analysis itself.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="HTML file for all of it, which opens from disk.")
+    ] = None,
+) -> None:
+    """Tell what each head of a model does, alone, in pairs, and in all groups.
+
+    Prints a table with a line per head and, with --groups all, whether heads cooperate, are
+    redundant or compete.
+    """
+    from count01_lens.common.storage import check_file_to_write
+    from count01_lens.heads.analysis import analyze_heads
+    from count01_lens.heads.groups import check_exact
+    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.views.plots import draw_all
+
+    if out is not None:
+        _check_directory(out)
+    if report is not None:
+        check_file_to_write(report)
+    model = load_checkpoint(checkpoint)
+    if groups == "all":
+        check_exact(model.cfg.n_layers * model.cfg.n_heads)
+    analysis = analyze_heads(model)
+    if groups == "all":
+        analysis = analysis.with_groups()
+    typer.echo(repr(analysis))
+    if report is not None:
+        analysis.report(report, checkpoint=checkpoint)
+        typer.echo(f"written to {report}: open it in a browser")
+    if out is None:
+        return
+    tables = {"heads": analysis.table, "pairs": analysis.pairs_table()}
+    if groups == "all":
+        tables["groups"] = analysis.groups()
+    _write_results(out, tables, draw_all(model, analysis))
+    analysis.save(out / "analysis.safetensors")
+
+
+def sweep(
+    checkpoint: Checkpoint,
+    out: Annotated[Path, typer.Option(help="Directory for figures and tables.")],
+) -> None:
+    """Set the attention of every head by hand, over a grid of ratios, and refit its linear probe.
+
+    Figures 7 and 8 of the paper: w01 with '2' at zero, and w02 with '0' and '1' alike.
+    """
+    from count01_lens.attention.sweeps import RATIOS, sweep_attention
+    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.views.plots import plot_sweep
+
+    _check_directory(out)
+    model = load_checkpoint(checkpoint)
+    for ratio in RATIOS:
+        result = sweep_attention(model, ratio, progress=None)
+        typer.echo(repr(result))
+        name = f"sweep_{ratio}"
+        tables = {name: result.table, f"{name}_heads": result.heads}
+        _write_results(out, tables, {name: plot_sweep(result)})
+
+
+def view(
+    checkpoint: Checkpoint,
+    sentence: Annotated[str, typer.Argument(help="Such as '0110=' or '0110=4'.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
+    heads: Annotated[
+        str | None, typer.Option(help="Heads to show: '3', '0-7' or '1,5,7'.", show_default="all")
+    ] = None,
+    w01: Annotated[
+        str | None, typer.Option(help="Patch: attention of one '0' over one '1'; 0 and inf too.")
+    ] = None,
+    w02: Annotated[
+        str | None, typer.Option(help="Patch: attention of one '0' over one '2'; 0 and inf too.")
+    ] = None,
+    others: Annotated[
+        Literal["zero", "keep"],
+        typer.Option(help="Patch: whether '[BOS]' and '=' get nothing or keep their weights."),
+    ] = "zero",
+) -> None:
+    """Draw the attention of a sentence, and each head's direct logit attribution, as one page.
+
+    With --w01 or --w02 also the attention before and after the patch. The file needs no internet.
+    """
+    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.views.attention_view import compare_attention, page_of, show_attention
+    from count01_lens.views.attribution_view import show_attribution
+    from count01_lens.views.document import write_page
+
+    ratios = {name: parse_ratio(text, name) for name, text in (("w01", w01), ("w02", w02))}
+    chosen = None if heads is None else parse_numbers(heads, "heads")
+
+    def make() -> str:
+        model = load_checkpoint(checkpoint)
+        views = [show_attention(model, sentence, heads=chosen)]
+        if w01 is not None or w02 is not None:
+            views.append(compare_attention(model, sentence, **ratios, heads=chosen, others=others))
+        views.append(show_attribution(model, sentence, heads=chosen))
+        return page_of(views[0].title, views)
+
+    write_page(out, make)
+    typer.echo(f"written to {out}: open it in a browser")
+
+
+def _check_directory(out: Path) -> None:
+    """Raise unless files can go to a directory of this name, there or not."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out}: expected a directory, got a file")
+
+
+def _write_results(
+    out: Path, tables: "Mapping[str, DataFrame]", figures: "Mapping[str, Figure]"
+) -> None:
+    """Write tables as CSV, figures as PNG and SVG, and say so."""
+    from count01_lens.common.storage import write_atomically
+    from count01_lens.views.figures import as_bytes
+
+    out.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        write_atomically(out / f"{name}.csv", table.to_csv(index=False).encode())
+    for name, figure in figures.items():
+        for kind in ("png", "svg"):
+            write_atomically(out / f"{name}.{kind}", as_bytes(figure, kind))
+    files = [*(f"{name}.csv" for name in tables), *(f"{name}.png" for name in figures)]
+    typer.echo(f"written to {out}: {', '.join(files)}")

@@ -1,0 +1,144 @@
+"""Commands that train: one stack of models, or a sweep over sizes and recipes."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from count01_lens.common.parsing import parse_axis, parse_numbers
+from count01_lens.models.config import ModelConfig
+from count01_lens.training.recipe import TrainConfig
+
+RECIPE = TrainConfig()  # the defaults, said once
+SHAPE = RECIPE.model
+BY_SIZES = "d_embed // heads"
+
+INTERRUPTED = 130
+
+
+def train(
+    out: Annotated[
+        Path,
+        typer.Option(help="Directory of the run. One that was stopped is continued from there."),
+    ],
+    seeds: Annotated[
+        str, typer.Option(help="Seeds, one model each, trained together: '0', '0-9' or '1,5,7'.")
+    ] = "0",
+    heads: Annotated[int, typer.Option(help="Attention heads (the paper's a).")] = SHAPE.n_heads,
+    d_embed: Annotated[int, typer.Option(help="Embedding size (the paper's d).")] = SHAPE.d_embed,
+    d_head: Annotated[
+        int | None, typer.Option(help="Head size (the paper's d0).", show_default=BY_SIZES)
+    ] = None,
+    output: Annotated[
+        Literal["fused", "residual"],
+        typer.Option(help="Logits from the heads directly, or through P and a skip connection."),
+    ] = SHAPE.output,
+    layer_norm: Annotated[
+        bool, typer.Option(help="Normalise embeddings before attention reads them.")
+    ] = SHAPE.layer_norm,
+    epochs: Annotated[
+        int, typer.Option(help="Passes over the 7000 training sentences.")
+    ] = RECIPE.epochs,
+    batch_size: Annotated[int, typer.Option(help="Sentences per step.")] = RECIPE.batch_size,
+    learning_rate: Annotated[
+        float, typer.Option(help="Of AdamW, at the start.")
+    ] = RECIPE.learning_rate,
+    eos_weight: Annotated[
+        float, typer.Option(help="Weight of the '[EOS]' loss; 0 trains the answer alone.")
+    ] = RECIPE.eos_weight,
+    data_seed: Annotated[int, typer.Option(help="Seed of the data set.")] = RECIPE.data_seed,
+) -> None:
+    """Train models; leave a checkpoint of each, OUT/seed-N.safetensors.
+
+    The defaults are the paper's 16-head model with our recipe. Stop it whenever you like: the
+    same command goes on where it was.
+    """
+    from count01_lens.training.training_run import train as train_models
+
+    sizes: dict[str, Any] = {"d_embed": d_embed, "n_heads": heads, "d_head": d_head}
+    config = TrainConfig(
+        model=ModelConfig(**sizes, output=output, layer_norm=layer_norm),
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        eos_weight=eos_weight,
+        data_seed=data_seed,
+    )
+    numbers = parse_numbers(seeds, "seeds")
+    try:
+        result = train_models(config, seeds=numbers, directory=out, progress=True)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; the same command goes on from the last complete epoch", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    checkpoints, last = result.save_models(out), result.history.groupby("model").last()
+    typer.echo("seed   loss      validation  test     [EOS]    checkpoint")
+    for row, checkpoint in zip(last.itertuples(), checkpoints, strict=True):
+        typer.echo(
+            f"{row.seed:<5}  {row.loss:<8.4f}  {row.validation_accuracy:<10.4f}  "
+            f"{row.test_accuracy:<7.4f}  {row.test_eos_accuracy:<7.4f}  {checkpoint}"
+        )
+
+
+def sweep_models(
+    out: Annotated[
+        Path, typer.Option(help="Directory for the tables. A sweep that was stopped goes on there.")
+    ],
+    seeds: Annotated[str, typer.Option(help="Seeds of every recipe: '0-99'.")] = "0-9",
+    heads: Annotated[str, typer.Option(help="Numbers of heads: '1,2,4'.")] = str(SHAPE.n_heads),
+    d_embed: Annotated[str, typer.Option(help="Embedding sizes: '4,32'.")] = str(SHAPE.d_embed),
+    d_head: Annotated[str | None, typer.Option(help="Head sizes.", show_default=BY_SIZES)] = None,
+    epochs: Annotated[
+        int, typer.Option(help="Passes over the training sentences.")
+    ] = RECIPE.epochs,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Values of another field of ModelConfig or TrainConfig, such as "
+            "'learning_rate=0.001,0.005' or 'layer_norm=false'. May be repeated."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes.", show_default="one for each core")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(help="Scheduler of a Dask cluster, such as tcp://host:8786.")
+    ] = None,
+    per_job: Annotated[
+        int | None, typer.Option(help="Models trained together.", show_default="up to 50")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds that models trained together may take.")
+    ] = None,
+) -> None:
+    """Train every combination of sizes and recipes with every seed; measure every head.
+
+    Writes OUT/heads.csv with a line per head and OUT/models.csv with a line per model. Stop it
+    whenever you like: the same command goes on where it was.
+    """
+    from count01_lens.jobs.cluster import workplace
+    from count01_lens.training.model_sweep import model_grid
+    from count01_lens.training.model_sweep import sweep_models as sweep
+
+    sizes = {"n_heads": heads, "d_embed": d_embed} | ({} if d_head is None else {"d_head": d_head})
+    axes: dict[str, Any] = {name: parse_numbers(text, name) for name, text in sizes.items()}
+    for name, values in map(parse_axis, vary or []):
+        if name in axes:
+            raise ValueError(f"vary: expected a field that is given once, got {name} again")
+        axes[name] = values
+    configs, impossible = model_grid(TrainConfig(epochs=epochs), **axes)
+    if not configs:
+        raise ValueError(f"no combination is possible, for example {impossible[0]}")
+    for reason in impossible:
+        typer.echo(f"left out: {reason}", err=True)
+    options: dict[str, Any] = {"per_job": per_job, "time_limit": time_limit, "progress": True}
+    try:
+        with workplace(workers, dask) as place:
+            result = sweep(configs, parse_numbers(seeds, "seeds"), out, **options, **place)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; the same command goes on where it was", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    typer.echo(repr(result))
+    typer.echo(f"written to {out}: heads.csv, models.csv")
+    if result.outcome.failed or result.outcome.left:
+        typer.echo(str(result.outcome), err=True)
+        raise typer.Exit(1)

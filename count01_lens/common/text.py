@@ -1,0 +1,157 @@
+"""Numbers and lists as people read them: the only place that formats them."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Write whole numbers as `parse_numbers` reads them.
+
+    >>> ranges([100, 101, 102, 7])
+    '100-102, 7'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def listed(values: Sequence[int]) -> str:
+    """List values, of many only the first and the last."""
+    texts = [str(value) for value in values]
+    return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "...", *texts[-3:]])
+
+
+def plural(count: int, noun: str) -> str:
+    """Write "1 head" or "4 heads"."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Write a number with as many digits as readers want to see.
+
+    >>> [number(value) for value in (1500, -1 / 3, float("inf"), None)]
+    ['1,500', '−0.3333', '∞', '–']
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if float(value).is_integer() and abs(value) < 1e15:
+        return _typeset(f"{int(value):,}")
+    return _typeset(f"{value:.{digits}g}")
+
+
+def short(value: float, digits: int = 4) -> str:
+    """Write a number in plain characters, for terminals, Markdown and files."""
+    return f"{value:.{digits}g}"
+
+
+def rounded(values: Any) -> Any:
+    """Round the numbers in nested lists to the digits that `short` writes."""
+    return [rounded(part) for part in values] if isinstance(values, list) else float(short(values))
+
+
+def signed(value: float, form: str = ".3g") -> str:
+    """Write a number always with its sign.
+
+    >>> signed(-0.5), signed(2, ".2f")
+    ('−0.5', '+2.00')
+    """
+    return _typeset(f"{value:+{form}}")
+
+
+def percent(value: float | None, decimals: int = 1) -> str:
+    """Write a fraction in percent, with as many decimals as keep 0 and 100 for none and all.
+
+    >>> percent(0.5), percent(0.99996), percent(1)
+    ('50.0\\xa0%', '99.996\\xa0%', '100\\xa0%')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if value in (0, 1):
+        decimals = 0
+    else:
+        while decimals < 6 and float(f"{100 * value:.{decimals}f}") in (0, 100):
+            decimals += 1
+    return _typeset(f"{100 * value:.{decimals}f}") + "\u00a0%"
+
+
+def rounded_percent(value: float, decimals: int = 0) -> str:
+    """Write a fraction in percent, rounded: for sentences about many runs."""
+    return f"{100 * value:.{decimals}f} %"
+
+
+def percent_in_column(value: float) -> str:
+    """Write a fraction to four decimals, ten characters wide, so that only an exact 1 reads 100 %.
+
+    >>> percent_in_column(0.5), percent_in_column(1 - 1e-9)
+    (' 50.0000 %', '99.9999 %+')
+    """
+    text = rounded_percent(value, 4)
+    return "99.9999 %+" if text == "100.0000 %" and value < 1 else f"{text:>10}"
+
+
+def anything(value: Any, digits: int = 4) -> str:
+    """Write a value of JSON: words as they are, yes and no, numbers, the rest as JSON."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or isinstance(value, int | float):
+        return number(value, digits)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def rewritten(cell: str, write: Callable[[float], str]) -> str:
+    """Write the number in a cell of a CSV file in another way; anything else stays as it is."""
+    try:
+        return write(float(cell))
+    except ValueError:
+        return cell
+
+
+def sum_of_terms(terms: Iterable[tuple[float, str]]) -> str:
+    """Write a weighted sum without the terms that round to zero.
+
+    >>> sum_of_terms([(1, "n1"), (-1.0034, "n0"), (0.0001, "n2"), (-0.41, "")])
+    'n1 − 1.003·n0 − 0.41'
+    """
+    written = ""
+    for value, name in terms:
+        size = abs(value)
+        if size >= 5e-4:
+            number = f"{size:.3f}".rstrip("0").rstrip(".") if size < 100 else f"{size:.3g}"
+            factor = "" if number == "1" and name else number + "·" * bool(name)
+            sign = (" + " if value > 0 else " − ") if written else "−" * bool(value < 0)
+            written += sign + factor + name
+    return written or "0"
+
+
+def as_code(value: Any) -> str:
+    """Write a value as Python reads it; infinity has no name of its own there."""
+    return 'float("inf")' if value == math.inf else repr(value)
+
+
+def duration(seconds: float | None) -> str:
+    """Write a time in words."""
+    if seconds is None:
+        return "an unknown time"
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    minutes = round(seconds / 60)
+    return f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
+
+
+def file_size(size: int) -> str:
+    """Write a number of bytes in words."""
+    if size >= 1_000_000:
+        return f"{size / 1_000_000:.1f} MB"
+    return f"{size / 1_000:.1f} kB" if size >= 1_000 else f"{size} bytes"
+
+
+def _typeset(text: str) -> str:
+    return text.replace("-", "−")

@@ -1,0 +1,128 @@
+"""What each head and each pair is worth: Shapley values and interactions.
+
+A group is a number whose bit i stands for head i. With the value v of every group known,
+
+    φ_i  = Σ_S  |S|! (a−|S|−1)! / a!      [ v(S+i) − v(S) ]
+    I_ij = Σ_S  |S|! (a−|S|−2)! / (a−1)!  [ v(S+i+j) − v(S+i) − v(S+j) + v(S) ],
+
+over the groups S without i (and j), are the Shapley value of a head and the interaction index
+(Grabisch and Roubens) of a pair. Positive interaction: two heads are worth more together than
+apart. Negative: what one brings, the other has.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import factorial
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from count01_lens.common.types import Array
+from count01_lens.common.validation import check_int
+
+# Gives the values of groups, which are rows of booleans; one of them may be empty.
+Value = Callable[[Bool[Array, "group head"]], Float[Array, " group"]]
+
+
+def subset_sizes(numbers: Int[Array, " group"]) -> Int[Array, " group"]:
+    """Number of heads in groups given as numbers."""
+    return np.asarray(np.bitwise_count(numbers).astype(int))
+
+
+def shapley_values(values: Float[Array, " mask"]) -> Float[Array, " head"]:
+    """Exact Shapley values from the value of every group, the empty one first."""
+    n = _n_heads(values)
+    masks = np.arange(len(values))
+    sizes = subset_sizes(masks)
+    weights = np.array([factorial(s) * factorial(n - s - 1) / factorial(n) for s in range(n)])
+    result = np.empty(n)
+    for head in range(n):
+        without = masks[(masks >> head) & 1 == 0]
+        gains = values[without | (1 << head)] - values[without]
+        result[head] = weights[sizes[without]] @ gains
+    return result
+
+
+def shapley_interactions(values: Float[Array, " mask"]) -> Float[Array, "head head"]:
+    """Exact pairwise Shapley interaction indices; the diagonal holds the Shapley values."""
+    n = _n_heads(values)
+    masks = np.arange(len(values))
+    sizes = subset_sizes(masks)
+    weights = np.array(
+        [factorial(s) * factorial(n - s - 2) / factorial(n - 1) for s in range(n - 1)]
+    )
+    result = np.diag(shapley_values(values))
+    for i in range(n):
+        for j in range(i + 1, n):
+            without = masks[((masks >> i) & 1 == 0) & ((masks >> j) & 1 == 0)]
+            with_i, with_j = without | (1 << i), without | (1 << j)
+            synergy = values[with_i | with_j] - values[with_i] - values[with_j] + values[without]
+            result[i, j] = result[j, i] = weights[sizes[without]] @ synergy
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Estimates where there are too many heads for all groups.
+
+    Attributes:
+        values: of each head, or of each pair.
+        standard_errors: of each.
+        n_samples: how many random orders or groups they come from.
+    """
+
+    values: Float[Array, "*head_or_pair"]
+    standard_errors: Float[Array, "*head_or_pair"]
+    n_samples: int
+
+
+def sampled_shapley(
+    value: Value, n_heads: int, *, n_permutations: int = 100, seed: int = 0
+) -> Estimate:
+    """Estimate Shapley values: what each head adds when heads come in a random order."""
+    check_int("n_heads", n_heads, at_least=1)
+    check_int("n_permutations", n_permutations, at_least=2)
+    rng = np.random.default_rng(seed)
+    gains = np.empty((n_permutations, n_heads))
+    (empty,) = value(np.zeros((1, n_heads), dtype=bool))
+    for row in gains:
+        order = rng.permutation(n_heads)
+        groups = np.tri(n_heads, dtype=bool)[:, np.argsort(order)]
+        row[order] = np.diff(np.concatenate([[empty], value(groups)]))
+    errors = gains.std(axis=0, ddof=1) / np.sqrt(n_permutations)
+    return Estimate(gains.mean(axis=0), errors, n_permutations)
+
+
+def sampled_interactions(
+    value: Value, n_heads: int, *, n_samples: int = 50, seed: int = 0
+) -> Estimate:
+    """Estimate pairwise Shapley interactions.
+
+    For each pair, groups of the other heads are drawn, their size uniform from none to all: the
+    mean synergy of the pair over such groups is its interaction index. The diagonal is left zero.
+    """
+    check_int("n_heads", n_heads, at_least=2)
+    check_int("n_samples", n_samples, at_least=2)
+    rng = np.random.default_rng(seed)
+    means, errors = np.zeros((n_heads, n_heads)), np.zeros((n_heads, n_heads))
+    for i in range(n_heads):
+        for j in range(i + 1, n_heads):
+            others = np.delete(np.arange(n_heads), [i, j])
+            without = np.zeros((n_samples, n_heads), dtype=bool)
+            for row in without:
+                row[rng.permutation(others)[: rng.integers(n_heads - 1)]] = True
+            with_i, with_j, with_both = without.copy(), without.copy(), without.copy()
+            with_i[:, i] = with_j[:, j] = True
+            with_both[:, [i, j]] = True
+            values = value(np.concatenate([with_both, with_i, with_j, without])).reshape(4, -1)
+            synergy = values[0] - values[1] - values[2] + values[3]
+            means[i, j] = means[j, i] = synergy.mean()
+            errors[i, j] = errors[j, i] = synergy.std(ddof=1) / np.sqrt(n_samples)
+    return Estimate(means, errors, n_samples)
+
+
+def _n_heads(values: Float[Array, " mask"]) -> int:
+    n = len(values).bit_length() - 1
+    if len(values) != 1 << n or n < 1:
+        raise ValueError(f"values: expected one for each of 2^a groups, got {len(values)}")
+    return n

@@ -1,0 +1,190 @@
+"""What metrics are computed from: outputs of heads, and logits taken apart, on a task's prompts.
+
+From here on nobody knows what the task is, nor how the model was run.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+
+from count01_lens.common.types import Array, HookedTransformer
+from count01_lens.heads.runners import Runner, check_ids, runner_for
+from count01_lens.tasks.count01 import as_task
+from count01_lens.tasks.dataset import Splits
+from count01_lens.tasks.prompts import Question, Task
+
+# Logits of every question, by its name, with only the heads of a group.
+GroupLogits = Callable[[Bool[Array, " head"]], dict[str, Float[Array, "prompt choice"]]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AskedHeads:
+    """Logits of a question's choices on its test prompts: direct attribution to heads, the rest.
+
+    `answers` are the right choices; `subsets` are prompts that are reported apart.
+    """
+
+    heads: Float[Array, "prompt head choice"]
+    rest: Float[Array, "prompt choice"]
+    answers: Int[Array, " prompt"]
+    subsets: Mapping[str, Bool[Array, " prompt"]] = field(default_factory=dict)
+
+    @property
+    def logits(self) -> Float[Array, "prompt choice"]:
+        """Logits of the whole model."""
+        return np.asarray(self.heads.sum(axis=1) + self.rest)
+
+    def leads(self) -> tuple[Float[Array, "head prompt other"], Float[Array, "prompt other"]]:
+        """By how much the right choice leads each other one: by each head, and by the rest."""
+        prompts, others = np.arange(len(self.answers)), self._others()
+        lead = self.heads[prompts, :, self.answers][:, :, None]
+        behind = np.take_along_axis(self.heads, others[:, None], axis=2)
+        rest = self.rest[prompts, self.answers][:, None] - np.take_along_axis(self.rest, others, 1)
+        return np.ascontiguousarray((lead - behind).transpose(1, 0, 2)), rest
+
+    def right(self, leads: Float[Array, "*group prompt other"]) -> Bool[Array, "*group prompt"]:
+        """Tell where the right choice wins; of equal logits that of the later choice does."""
+        wins_ties = self._others() < self.answers[:, None]
+        return np.asarray(((leads > 0) | (wins_ties & (leads == 0))).all(axis=-1))
+
+    def right_by_logits(self, logits: Float[Array, "prompt choice"]) -> Bool[Array, " prompt"]:
+        """Tell where the right choice has the highest logit."""
+        of_right = np.take_along_axis(logits, self.answers[:, None], 1)
+        return self.right(of_right - np.take_along_axis(logits, self._others(), 1))
+
+    def _others(self) -> Int[Array, "prompt other"]:
+        """The wrong choices of each prompt, in their order."""
+        n = self.rest.shape[1]
+        every = np.broadcast_to(np.arange(n), (len(self.answers), n))
+        return np.asarray(every[every != self.answers[:, None]].reshape(-1, n - 1))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadData:
+    """What a model's heads do on a task.
+
+    Attributes:
+        train_outputs: outputs of every head where the answer is asked for, on training prompts.
+        train_answers: the right choice.
+        test_outputs: the same on test prompts.
+        asked: logits taken apart, by question; "answer" is what the task is about.
+        group_logits: where attributions do not add up (a final layer norm, later layers): runs the
+            model with only the heads of a group.
+        probe: what is fitted to outputs, if not the default linear probe.
+    """
+
+    train_outputs: Float[Array, "train head d_head"]
+    train_answers: Int[Array, " train"]
+    test_outputs: Float[Array, "test head d_head"]
+    asked: Mapping[str, AskedHeads]
+    group_logits: GroupLogits | None = None
+    probe: Any = None
+
+    def __post_init__(self) -> None:
+        for name, answers in (("train", self.train_answers), ("test", self.answer.answers)):
+            if len(np.unique(answers)) < 2:
+                raise ValueError(
+                    f"{name} split: expected both answers among its labels, got only one"
+                )
+
+    @property
+    def answer(self) -> AskedHeads:
+        """What the task is about."""
+        return self.asked["answer"]
+
+    @property
+    def n_heads(self) -> int:
+        """Number of heads, all layers together."""
+        return int(self.train_outputs.shape[1])
+
+    @property
+    def d_head(self) -> int:
+        """Size of a head's output."""
+        return int(self.train_outputs.shape[2])
+
+    @property
+    def train_labels(self) -> Array:
+        """Labels for probes: of two choices, True for the first; else their numbers."""
+        return self._labels(self.train_answers)
+
+    @property
+    def test_labels(self) -> Array:
+        """The same on test prompts."""
+        return self._labels(self.answer.answers)
+
+    def _labels(self, answers: Int[Array, " prompt"]) -> Array:
+        return answers == 0 if self.answer.rest.shape[1] == 2 else answers
+
+    def accuracies(self) -> dict[str, float]:
+        """Accuracy of the whole model: each question's, and of the answer's subsets."""
+        found: dict[str, float] = {}
+        for name, asked in self.asked.items():
+            right = asked.right_by_logits(asked.logits)
+            found[name] = float(right.mean())
+            if name == "answer":
+                for subset, mask in asked.subsets.items():
+                    found[subset] = float(right[mask].mean()) if mask.any() else float("nan")
+        return found
+
+
+def collect(runner: Runner, task: Task, probe: Any = None) -> HeadData:
+    """Run a model on a task's prompts."""
+    main = task.questions["answer"]
+    return HeadData(
+        train_outputs=runner.outputs(main.train).double().cpu().numpy(),
+        train_answers=main.answers_of(main.train),
+        test_outputs=runner.outputs(main.test).double().cpu().numpy(),
+        asked={name: _asked(runner, question) for name, question in task.questions.items()},
+        group_logits=None if runner.additive else _group_logits(runner, task),
+        probe=probe,
+    )
+
+
+def head_data(model: HookedTransformer, task: Task | Splits | None = None) -> HeadData:
+    """Collect what the metrics need of a model, run in whatever way is right for it."""
+    task = as_task(task)
+    return collect(runner_for_task(model, task), task)
+
+
+def runner_for_task(model: HookedTransformer, task: Task) -> Runner:
+    """Choose how a model is run on a task; raise if it is not over the task's tokens."""
+    questions = task.questions.values()
+    runner = runner_for(model, *(part for asked in questions for part in (asked.train, asked.test)))
+    for asked in questions:
+        check_ids("choices", max(asked.choices), model.cfg.d_vocab_out)
+    return runner
+
+
+def _asked(runner: Runner, question: Question) -> AskedHeads:
+    found, choices = runner.attribute(question.test), list(question.choices)
+    return AskedHeads(
+        heads=found.heads[..., choices].numpy(),
+        rest=found.rest[:, choices].numpy(),
+        answers=question.answers_of(question.test),
+        subsets=question.test.subsets,
+    )
+
+
+def _group_logits(runner: Runner, task: Task) -> GroupLogits:
+    """Make the function that runs a model with only the heads of a group."""
+    # Groups may be asked for much later, when a patch is gone or weights were changed.
+    few = task.questions["answer"].test.first(8)
+    then = runner.logits(few)
+
+    def run(mask: Bool[Array, " head"]) -> dict[str, Array]:
+        if not torch.allclose(runner.logits(few), then, rtol=1e-4, atol=1e-4):
+            raise ValueError(
+                "model: expected it as it was when it was analysed, got other logits: its weights "
+                "or its hooks have changed since; analyse it again, or stay in the `with` block"
+            )
+        without = np.flatnonzero(~mask).tolist()
+        return {
+            name: runner.logits(question.test, without)[:, question.choices].double().cpu().numpy()
+            for name, question in task.questions.items()
+        }
+
+    return run

@@ -1,0 +1,111 @@
+"""HookedTransformers: made from a config or from raw parameters, and checked."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from count01_lens.common.types import HookedTransformer
+from count01_lens.common.validation import check_dtype
+from count01_lens.models.config import ModelConfig
+from count01_lens.models.parameters import (
+    D_VOCAB,
+    initial_raw,
+    raw_shapes,
+    transformer_lens_parameters,
+)
+
+
+def hooked_transformer(raw: Mapping[str, Tensor], config: ModelConfig) -> HookedTransformer:
+    """Export raw parameters as a plain HookedTransformer with a tokenizer, on the CPU."""
+    expected = raw_shapes(config)
+    got = {name: tuple(value.shape) for name, value in raw.items()}
+    if got != expected:
+        raise ValueError(f"raw parameters: expected {expected}, got {got}")
+    model = empty_hooked_transformer(config, raw["W_E"].dtype)
+    parameters = transformer_lens_parameters(raw, config)
+    parameters["pos_embed.W_pos"] = torch.zeros_like(model.pos_embed.W_pos)
+    # Not strict: the two buffers of the attention block are constants.
+    model.load_state_dict({k: v.detach().contiguous() for k, v in parameters.items()}, strict=False)
+    return model
+
+
+def build_model(
+    config: ModelConfig | None = None, *, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> HookedTransformer:
+    """Make an untrained model.
+
+    Args:
+        config: the paper's 16 heads and 32 dimensions by default.
+        seed: of the initialisation; the global random state is neither used nor changed.
+        dtype: float32 or float64.
+
+    Example:
+        >>> model = cl.build_model(cl.ModelConfig(d_embed=8, n_heads=4), seed=3)
+        >>> model.cfg.n_layers, model.cfg.n_heads, model.cfg.d_head
+        (1, 4, 2)
+        >>> model.to_string(model.to_tokens("011="))
+        ['[BOS]011=']
+    """
+    config = ModelConfig() if config is None else config
+    if not isinstance(config, ModelConfig):
+        raise TypeError(f"config: expected a ModelConfig, got {config!r}")
+    check_dtype(dtype)
+    return hooked_transformer(initial_raw(config, seed, dtype), config)
+
+
+def empty_hooked_transformer(config: ModelConfig, dtype: torch.dtype) -> HookedTransformer:
+    """Make the HookedTransformer of a config, its weights not yet set."""
+    from count01_lens.tasks.tokenizer import count01_tokenizer
+
+    model = make_hooked_transformer(
+        dict(
+            d_model=config.d_model,
+            d_head=config.d_head,
+            n_heads=config.n_heads,
+            n_layers=1,
+            n_ctx=config.n_ctx,
+            d_vocab=D_VOCAB,
+            attn_only=True,
+            normalization_type=None,
+            use_attn_scale=config.scale_scores,
+            device="cpu",
+            dtype=dtype,
+            init_weights=False,
+            model_name="count01",
+        ),
+        tokenizer=count01_tokenizer(),
+    )
+    # TransformerLens has no "none" for positions: a frozen table of zeros is one.
+    model.pos_embed.W_pos.requires_grad_(False)
+    return model
+
+
+def make_hooked_transformer(
+    cfg: dict[str, Any], tokenizer: Any = None, move_to_device: bool = True
+) -> HookedTransformer:
+    """Call `HookedTransformer(cfg)` without its notice that a later version removes the class."""
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
+        return HookedTransformer(
+            HookedTransformerConfig(**cfg), tokenizer=tokenizer, move_to_device=move_to_device
+        )
+
+
+def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
+    """Raise unless this is a HookedTransformer with finite weights over so many tokens, or any."""
+    from transformer_lens import HookedTransformer
+
+    if not isinstance(model, HookedTransformer):
+        raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
+    if d_vocab is not None and {model.cfg.d_vocab, model.cfg.d_vocab_out} != {d_vocab}:
+        raise ValueError(
+            f"model: expected the {d_vocab} tokens of Count01, got {model.cfg.d_vocab} "
+            f"(and {model.cfg.d_vocab_out} logits)"
+        )
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
+        raise ValueError("model: expected finite weights, got NaN or infinite ones")

@@ -1,0 +1,219 @@
+"""Prompts, questions and tasks: what a model is asked, and what would be right.
+
+A task is one question or several. Each has training and test prompts and the tokens among which
+the model chooses. The measurements in `heads` know tasks, and nothing of counting.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from count01_lens.common.types import Array
+from count01_lens.common.validation import check_number, check_seed, is_int
+
+
+class Asked(Protocol):
+    """Prompts in any form."""
+
+    @property
+    def answers(self) -> Int[Tensor, " prompt"]:
+        """The right token of each prompt."""
+
+    @property
+    def subsets(self) -> Mapping[str, Bool[Array, " prompt"]]:
+        """Prompts that are reported apart, by name."""
+
+    @property
+    def positions(self) -> list[int]:
+        """Query position of each prompt, counted from its first token."""
+
+    def sequences(self) -> list[Int[Tensor, " _"]]:
+        """Every prompt as token ids."""
+
+    def first(self, n: int) -> "Asked":
+        """The first few of them."""
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """Prompts written out as token ids.
+
+    Args:
+        tokens: a matrix [prompt, position], or a list of sequences of different lengths.
+        answers: the right token of each prompt.
+        position: where the model is asked: one for all prompts, or one for each; negative ones
+            count from the end of each prompt.
+        subsets: masks of prompts that are reported apart, by name.
+
+    Example:
+        >>> prompts = cl.Prompts([[0, 1, 2, 4], [0, 1, 4]], answers=[6, 6])
+        >>> len(prompts), prompts.positions
+        (2, [3, 2])
+    """
+
+    tokens: Any
+    answers: Any
+    position: Any = -1
+    subsets: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        several = isinstance(self.tokens, Sequence | Tensor | Array)
+        if not several or isinstance(self.tokens, str) or getattr(self.tokens, "ndim", 1) == 0:
+            expected = "a matrix or a list of sequences"
+            raise TypeError(f"tokens: expected {expected}, got {self.tokens!r:.80}")
+        rows = [_ids(f"tokens[{i}]", row) for i, row in enumerate(self.tokens)]
+        if not rows or any(len(row) == 0 for row in rows):
+            raise ValueError("tokens: expected at least one prompt, each of at least one token")
+        given = [self.position] * len(rows) if is_int(self.position) else self.position
+        places = _ids("position", given, at_least=None).tolist()
+        answers = _ids("answers", self.answers)
+        if not isinstance(self.subsets, Mapping):
+            raise TypeError(f"subsets: expected masks by name, got {self.subsets!r:.80}")
+        subsets = {str(name): np.asarray(mask).copy() for name, mask in self.subsets.items()}
+        for name, mask in subsets.items():
+            if mask.dtype != bool or mask.ndim != 1:
+                expected = "booleans in a row, one for each prompt"
+                got = f"{mask.dtype} {list(mask.shape)}"
+                raise TypeError(f"subsets[{name!r}]: expected {expected}, got {got}")
+        lengths = {f"subsets[{name!r}]": len(mask) for name, mask in subsets.items()}
+        for name, length in {"answers": len(answers), "position": len(places), **lengths}.items():
+            if length != len(rows):
+                expected = f"one for each of {len(rows)} prompts"
+                raise ValueError(f"{name}: expected {expected}, got {length}")
+        for i, (row, place) in enumerate(zip(rows, places, strict=True)):
+            if not -len(row) <= place < len(row):
+                expected = f"one of the {len(row)} tokens of prompt {i}"
+                raise ValueError(f"position: expected {expected}, got {place}")
+        at = [place % len(row) for row, place in zip(rows, places, strict=True)]
+        checked = dict(tokens=rows, answers=answers, position=at, subsets=subsets)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def positions(self) -> list[int]:
+        """Query position of each prompt, counted from its first token."""
+        return list(self.position)
+
+    def sequences(self) -> list[Int[Tensor, " _"]]:
+        """Every prompt as token ids."""
+        return list(self.tokens)
+
+    def first(self, n: int) -> "Prompts":
+        """The first few of them."""
+        return self[:n]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, chosen: Any) -> "Prompts":
+        """Take some of the prompts: by their numbers, a mask, or a slice."""
+        numbers = np.arange(len(self))[chosen].reshape(-1)
+        return Prompts(
+            [self.tokens[i] for i in numbers],
+            self.answers[torch.from_numpy(numbers)],
+            [self.position[i] for i in numbers],
+            {name: mask[numbers] for name, mask in self.subsets.items()},
+        )
+
+    def __repr__(self) -> str:
+        apart = f", apart: {', '.join(self.subsets)}" if self.subsets else ""
+        return f"Prompts({len(self)} of up to {max(map(len, self.tokens))} tokens{apart})"
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Training and test prompts, and the choices: of equal highest logits the later one wins."""
+
+    train: Asked
+    test: Asked
+    choices: tuple[int, ...]
+
+    def answers_of(self, prompts: Asked) -> Int[Array, " prompt"]:
+        """The place among the choices of each prompt's right answer."""
+        place = {token: i for i, token in enumerate(self.choices)}
+        return np.array([place[token] for token in prompts.answers.tolist()])
+
+
+class Task:
+    """Questions to a model, on which its heads are measured.
+
+    Args:
+        train: prompts that probes are fitted to.
+        test: prompts that everything is measured on.
+        choices: the tokens among which the model chooses; by default the answers that occur.
+
+    Example:
+        >>> prompts = cl.Prompts([[0, 1, 4], [0, 2, 4], [0, 1, 2, 4]], answers=[6, 5, 6])
+        >>> cl.Task(train=prompts, test=prompts).questions["answer"].choices
+        (5, 6)
+    """
+
+    questions: dict[str, Question]  # by name; "answer" is what the task is about
+
+    def __init__(self, train: Prompts, test: Prompts, choices: Iterable[int] | None = None):
+        for name, prompts in (("train", train), ("test", test)):
+            if not isinstance(prompts, Prompts):
+                raise TypeError(f"{name}: expected Prompts, got {type(prompts).__name__}")
+            if "answer" in prompts.subsets:
+                expected = "no subset of the name 'answer', which is the whole question"
+                raise ValueError(f"{name}: expected {expected}")
+        occurring = sorted({*train.answers.tolist(), *test.answers.tolist()})
+        given = list(choices) if isinstance(choices, Iterable) else choices
+        chosen = occurring if choices is None else _ids("choices", given).tolist()
+        missing = set(occurring) - set(chosen)
+        if missing or len(set(chosen)) < len(chosen) or len(chosen) < 2:
+            expected = f"at least two different tokens, all answers ({occurring}) among them"
+            raise ValueError(f"choices: expected {expected}, got {chosen}")
+        self.questions = {"answer": Question(train, test, tuple(chosen))}
+
+    @classmethod
+    def split(
+        cls,
+        prompts: Prompts,
+        *,
+        test: float = 0.25,
+        seed: int = 0,
+        choices: Iterable[int] | None = None,
+    ) -> "Task":
+        """Draw a share of the prompts, without looking at their answers, as test prompts."""
+        if not isinstance(prompts, Prompts):
+            raise TypeError(f"prompts: expected Prompts, got {type(prompts).__name__}")
+        n_test = round(check_number("test", test, above=0) * len(prompts))
+        if not 0 < n_test < len(prompts):
+            expected = f"a share that leaves prompts for both parts of {len(prompts)}"
+            raise ValueError(f"test: expected {expected}, got {test!r}")
+        order = np.random.default_rng(check_seed(seed)).permutation(len(prompts))
+        return cls(prompts[np.sort(order[n_test:])], prompts[np.sort(order[:n_test])], choices)
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{name}: {len(question.train)} training and {len(question.test)} test prompts, "
+            f"{len(question.choices)} choices"
+            for name, question in self.questions.items()
+        ]
+        return f"{type(self).__name__}({'; '.join(parts)})"
+
+
+def _ids(name: str, values: Any, at_least: int | None = 0) -> Int[Tensor, " _"]:
+    """Check whole numbers in a row, such as token ids."""
+    try:
+        ids = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name}: expected whole numbers, got {values!r:.80}") from error
+    if ids.shape == (0,):  # of nothing there is no kind
+        return torch.empty(0, dtype=torch.long)
+    if ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        got = f"{ids.dtype} {list(ids.shape)}"
+        raise TypeError(f"{name}: expected whole numbers in a row, got {got}")
+    # A copy: what the user changes later must not change the prompts.
+    ids = ids.detach().cpu().long().clone()
+    if at_least is not None and len(ids) and int(ids.min()) < at_least:
+        raise ValueError(f"{name}: expected token ids of at least {at_least}, got {int(ids.min())}")
+    return ids
