@@ -60,6 +60,34 @@ class Attribution:
     rest: Float[Tensor, "prompt token"]
 
 
+class Runner(Protocol):
+    """Runs one model on prompts."""
+
+    @property
+    def n_heads(self) -> int:
+        """Number of heads, all layers together."""
+
+    @property
+    def why_not_counts(self) -> str | None:
+        """Why it is not run on counts; None if it is."""
+
+    @property
+    def additive(self) -> bool:
+        """Whether logits without some heads are the logits less what these write."""
+
+    def outputs(self, prompts: Asked) -> Float[Tensor, "prompt head d_head"]:
+        """`hook_z` of every head at the query position."""
+
+    def attribute(self, prompts: Asked) -> Attribution:
+        """Take the logits at the query position apart, in float64."""
+
+    def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
+        """Logits at the query position, with the outputs of some heads set to zero."""
+
+    def under(self, intervention: Intervention) -> "Runner":
+        """The same model under an intervention."""
+
+
 @dataclass(frozen=True, eq=False)
 class HookRunner:
     """Runs a model on sequences, through real hooks: several layers, positions, MLPs, any of it.
@@ -179,7 +207,7 @@ class CountRunner:
         form = self.form.with_outputs_of(list(without), 0.0) if without else self.form
         return form.logits(self._asked(prompts))[0]
 
-    def under(self, intervention: Intervention) -> "CountRunner | HookRunner":
+    def under(self, intervention: Intervention) -> Runner:
         """The same model under an intervention."""
         form = intervention.on_counts(self.form)
         interventions = (*self.interventions, intervention)
@@ -196,9 +224,6 @@ class CountRunner:
         if not isinstance(prompts, CountPrompts):
             raise TypeError(f"prompts: expected counts, got {type(prompts).__name__}")
         return Multiplicities.of(prompts.counts, prompts.place, self.form.scores.dtype)
-
-
-Runner = CountRunner | HookRunner
 
 
 def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:
