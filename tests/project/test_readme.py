@@ -60,7 +60,8 @@ def test_the_commands_of_the_readme_run_one_after_another(tmp_path, monkeypatch)
     }
     commands = [shlex.split(line, comments=True) for line in COMMANDS.splitlines()]
     assert [name for _, name, *_ in commands] == [
-        command.name or command.callback.__name__ for command in app.registered_commands
+        command.name or command.callback.__name__.replace("_", "-")
+        for command in app.registered_commands
     ]
     for program, name, *arguments in commands:
         assert program == "count01-lens"

@@ -217,6 +217,6 @@ def _assert_shown(page, session: PatchSession) -> None:
         assert shown(f"head-{row.head}-s_acc-patched") == f"{row.s_acc_patched:.4f}"
         assert shown(f"head-{row.head}-l_acc-patched") == f"{row.l_acc_patched:.4f}"
     for state in ("original", "patched"):
-        for name in ("answer", "ties", "others", "eos"):
+        for name in ("answer", "ties", "others", "end"):
             assert shown(f"model-{state}-{name}") == f"{session.accuracy.loc[state, name]:.4f}"
     assert shown("code") == session.code
