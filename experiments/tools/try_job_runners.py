@@ -179,7 +179,7 @@ class Trial:
             elif self.fault.says not in reason:
                 self.problems.append("does not say where")
         if again := sum(times > 1 for value, times in self._begun().items() if value in GOOD):
-            self.problems.append(f"{again} good jobs run twice")
+            self.problems.append(f"{again} of the good jobs run twice")
 
     def _done(self) -> set[int]:
         return {value for value, job in self.jobs.items() if self.store.path(job).exists()}
