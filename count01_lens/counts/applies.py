@@ -1,13 +1,24 @@
 """Which models the exact forms over counts apply to.
 
 One layer of causal attention without positions sees a sentence as how often each token occurs.
-Everything that would make it see more is a reason against.
+Everything that would make it see more is a reason against. Where none of the known ones is found,
+the model is run once: on a few sentences it has to compute what its tables say.
 """
 
+import copy
+import itertools
 from collections.abc import Iterator
 
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
 from count01_lens.common.types import HookedTransformer
+from count01_lens.models.fingerprint import fingerprint, hooked_modules, overridden_methods
+from count01_lens.models.hooks import ablation_hooks, hooks_attached, z_hook
 from count01_lens.models.parameters import D_VOCAB
+from count01_lens.tasks.dataset import sequences_of
+from count01_lens.tasks.places import PLACES, Place
 
 
 def why_not_counts(model: HookedTransformer, *, ignore_hooks: bool = False) -> str | None:
@@ -24,7 +35,8 @@ def why_not_counts(model: HookedTransformer, *, ignore_hooks: bool = False) -> s
         >>> cl.why_not_counts(cl.example_model()) is None  # nothing speaks against it
         True
     """
-    return next(_reasons_against(model, ignore_hooks), None)
+    reason = next(_reasons_against(model, ignore_hooks), None)
+    return _found_by_running(model) if reason is None else reason
 
 
 def require_counts(model: HookedTransformer, *, ignore_hooks: bool = False) -> None:
@@ -65,19 +77,14 @@ def _reasons_against(model: HookedTransformer, ignore_hooks: bool) -> Iterator[s
     if cfg.use_local_attn:
         yield "its attention is local, so that it depends on distances"
     for option, meaning in _UNUSUAL_ATTENTION.items():
-        if getattr(cfg, option, None):
+        value = getattr(cfg, option, None)
+        if value is not None and value is not False:  # to clip at 0.0 is to clip
             yield f"{meaning} ({option})"
     for option in ("attn_scores_soft_cap", "output_logits_soft_cap"):
         if getattr(cfg, option, -1.0) > 0:
             yield f"it has a soft cap ({option})"
-    if ignore_hooks:
-        return
-    # TransformerLens attaches its hooks to modules as plain torch hooks, so this finds both kinds.
-    hooked = [
-        name or "the model"
-        for name, module in model.named_modules()
-        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-    ]
+    yield from _foreign_code(model)
+    hooked = [] if ignore_hooks else hooked_modules(model)
     if hooked:
         yield f"hooks are attached to it (at {', '.join(hooked)}), which counts would bypass"
 
@@ -89,3 +96,91 @@ _UNUSUAL_ATTENTION = {
     "use_logn_attn": "its scores are scaled with the length of the sentence",
     "load_in_4bit": "its weights are quantised",
 }
+
+
+def _foreign_code(model: HookedTransformer) -> Iterator[str]:
+    """Modules that somebody put in, a subclass among them: they may compute anything."""
+    from transformer_lens import HookedTransformer, components
+    from transformer_lens.hook_points import HookPoint
+    from transformer_lens.utilities import TypedModuleList
+
+    attention = {components.TransformerBlock, components.Attention}
+    ends = {components.Embed, components.PosEmbed, components.Unembed}
+    containers = {HookedTransformer, TypedModuleList, HookPoint, torch.nn.Identity}
+    for name, module in model.named_modules():
+        if type(module) not in attention | ends | containers:
+            yield f"{name or 'it'} is a {type(module).__name__}, not one of TransformerLens's own"
+        for method in overridden_methods(module):
+            yield f"{name or 'the model'} has a {method} of its own"
+
+
+_FEW = [[0, 0, 0], [1, 0, 0], [0, 2, 1], [3, 1, 4], [2, 5, 0], [6, 6, 3]]
+_KNOWN: dict[str, str | None] = {}  # what a run showed, by fingerprint
+_MOST_KNOWN = 1000
+
+
+def _found_by_running(model: HookedTransformer) -> str | None:
+    """Tell in what a plain run of a model differs from its tables; each model is run once."""
+    which = fingerprint(model)
+    if which not in _KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.pop(next(iter(_KNOWN)), None)
+        _KNOWN[which] = _difference(model)
+    return _KNOWN[which]
+
+
+@torch.no_grad()
+def _difference(model: HookedTransformer) -> str | None:
+    """Compare head outputs and logits on a few sentences, also with a head set to zero."""
+    # It asks this module which models it may take.
+    from count01_lens.counts.closed_form import CountForm
+    from count01_lens.counts.multiplicities import Multiplicities
+
+    # In float64 a difference is no rounding. Hooks are not what is asked about here.
+    plain = copy.deepcopy(model, {id(model.tokenizer): model.tokenizer})
+    torch.nn.Module.to(plain, "cpu", torch.float64)  # TransformerLens's own `to` prints a line
+    for module in plain.modules():
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
+    weights = {name: weight.unsqueeze(0) for name, weight in plain.named_parameters()}
+    scale = float(plain.blocks[0].attn.attn_scale)
+    form = CountForm.from_parameters(weights, scale)
+    sizes = CountForm.from_parameters({name: w.abs() for name, w in weights.items()}, abs(scale))
+    output = sizes.values.amax()
+    logit = (sizes.values @ sizes.logit_weights).amax(dim=2).sum(dim=1).amax()
+    logit += sizes.logit_bias.amax()
+    rounding = 1e-12 * (1 + sizes.scores.amax())
+    fitting = [row for row in _FEW if sum(row) + 3 <= model.cfg.n_ctx]
+    if not fitting:
+        return None
+    counts = torch.tensor(fitting)
+    for place, without in itertools.product(PLACES.values(), ([], [0])):
+        tables = form.with_outputs_of(without, 0.0) if without else form
+        asked = Multiplicities.of(counts, place, torch.float64)
+        outputs, logits = _plain_run(plain, counts, place, without)
+        for what, got, expected, size in (
+            ("head outputs", outputs, tables.head_outputs(asked)[0], output),
+            ("logits", logits, tables.logits(asked)[0], logit),
+        ):
+            off = (got - expected).abs()
+            # What is not finite is not a matter of counts or sequences.
+            if bool((off > rounding * size).any()):
+                condition = " without head 0" if without else ""
+                return (
+                    f"run on sentences, its {what} at {place.name!r}{condition} are not what its "
+                    f"weights say, but off by {float(off.amax()):.2g}"
+                )
+    return None
+
+
+def _plain_run(
+    model: HookedTransformer, counts: Int[Tensor, "sample 3"], place: Place, without: list[int]
+) -> tuple[Float[Tensor, "sample head d_head"], Float[Tensor, "sample vocab"]]:
+    """Run a model on sentences one by one, with nothing but hooks at the heads' outputs."""
+    at, outputs, logits = 1 - place.from_end, [], []
+    with hooks_attached(model, ablation_hooks(model, without) if without else []):
+        for tokens in sequences_of(counts):
+            found, cache = model.run_with_cache(tokens[None, :-1], names_filter=z_hook(0))
+            outputs.append(cache[z_hook(0)][:, at])
+            logits.append(found[:, at])
+    return torch.cat(outputs), torch.cat(logits)

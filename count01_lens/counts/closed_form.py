@@ -17,6 +17,7 @@ from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor
 
+from count01_lens.common.precision import at_least_float32
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import require_counts
 from count01_lens.counts.multiplicities import KEYS, Multiplicities
@@ -71,7 +72,8 @@ class CountForm:
 
         Args:
             models: at least one.
-            dtype: of the tables; the models' own by default.
+            dtype: of the tables; by default the models' own, but at least float32, because a
+                table in half precision would round counts.
             ignore_hooks: take models with hooks attached, as if these were not there.
         """
         if not isinstance(models, Sequence) or not models:
@@ -87,7 +89,7 @@ class CountForm:
             )
         states = [
             {
-                name: parameter.detach().cpu().to(dtype or parameter.dtype)
+                name: parameter.detach().cpu().to(dtype or at_least_float32(parameter.dtype))
                 for name, parameter in model.named_parameters()
                 if name != "pos_embed.W_pos"  # zero, and of another size where n_ctx differs
             }

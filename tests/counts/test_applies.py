@@ -6,9 +6,13 @@ import pytest
 import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
+import count01_lens as cl
+from count01_lens.counts import applies
 from count01_lens.counts.applies import require_counts, why_not_counts
+from count01_lens.counts.closed_form import CountForm
 from count01_lens.models.build import build_model
 from count01_lens.models.handcrafted import minimal_model
+from count01_lens.tasks.language import Token
 
 
 def test_nothing_speaks_against_our_models():
@@ -63,6 +67,7 @@ def test_the_base_of_the_next_test_is_accepted():
         ),
         ({"use_qk_norm": True}, "use_qk_norm"),
         ({"clip_qkv": 3.0}, "clip_qkv"),
+        ({"clip_qkv": 0.0}, "clip_qkv"),
         ({"use_attention_sinks": True}, "sinks"),
         ({"use_logn_attn": True}, "length of the sentence"),
         ({"attn_scores_soft_cap": 30.0}, "attn_scores_soft_cap"),
@@ -127,3 +132,135 @@ def test_plain_torch_hooks_are_seen_too():
     assert "hooks are attached to it (at embed)" in why_not_counts(model)
     handle.remove()
     assert why_not_counts(model) is None
+
+
+class Doubler(torch.nn.Module):
+    """What a dictionary of features looks like that is spliced in where a hook point was."""
+
+    def forward(self, z):
+        return 2 * z
+
+
+def test_a_module_that_is_spliced_in_is_a_reason():
+    model = make()
+    model.blocks[0].attn.hook_z = Doubler()
+    assert why_not_counts(model) == (
+        "blocks.0.attn.hook_z is a Doubler, not one of TransformerLens's own"
+    )
+
+
+def test_code_of_others_is_a_reason():
+    model = make()
+
+    class Louder(type(model.blocks[0].attn)):
+        def calculate_z_scores(self, v, pattern):
+            return 2 * super().calculate_z_scores(v, pattern)
+
+    model.blocks[0].attn.__class__ = Louder
+    assert "blocks.0.attn is a Louder" in why_not_counts(model)
+
+    model = make()
+    unembed = model.unembed.forward
+    model.unembed.forward = lambda residual: 2 * unembed(residual)
+    assert why_not_counts(model) == "unembed has a forward of its own"
+
+    class Mine(HookedTransformer):
+        pass
+
+    model = make()
+    model.__class__ = Mine
+    assert why_not_counts(model) == "it is a Mine, not one of TransformerLens's own"
+
+
+def test_what_no_list_of_reasons_has_is_found_by_running_the_model():
+    """Attributes that decide at run time: neither types nor config tell."""
+    local = make()
+    local.blocks[0].attn.attn_type = "local"
+    local.blocks[0].attn.cfg.window_size = 2
+    assert "its head outputs at '=' are not what its weights say" in why_not_counts(local)
+    backwards = make()
+    backwards.blocks[0].attn._attention_dir_override = "bidirectional"
+    assert "are not what its weights say, but off by" in why_not_counts(backwards)
+    with pytest.raises(ValueError, match="cannot be run on counts: run on sentences"):
+        cl.CountForm.from_models([local])
+    with pytest.raises(ValueError, match="cannot be run on counts: run on sentences"):
+        cl.verify(backwards, up_to=2)
+
+
+@pytest.mark.parametrize(
+    ("table", "entry"),
+    [
+        ("scores", (0, 1, Token.EQUALS, Token.TWO)),
+        ("scores", (0, 1, Token.FIVE, Token.FIVE)),
+        ("values", (0, 1, Token.ONE, 2)),
+        ("logit_weights", (0, 1, 3, Token.EOS)),
+        ("logit_bias", (0, Token.FOUR, Token.FIVE)),
+    ],
+)
+def test_a_closed_form_that_is_wrong_is_found_by_running_the_model(table, entry, monkeypatch):
+    good = CountForm.from_parameters
+
+    def broken(parameters, attn_scale=1.0):
+        form = good(parameters, attn_scale)
+        getattr(form, table)[entry] += 1e-6
+        return form
+
+    monkeypatch.setattr(applies, "_KNOWN", {})
+    monkeypatch.setattr(CountForm, "from_parameters", broken)
+    assert "are not what its weights say" in why_not_counts(make(seed=1))
+
+
+def test_a_model_is_run_once_and_again_when_it_was_changed(monkeypatch):
+    runs, difference = [], applies._difference
+
+    def counted(model):
+        runs.append(model)
+        return difference(model)
+
+    monkeypatch.setattr(applies, "_KNOWN", {})
+    monkeypatch.setattr(applies, "_difference", counted)
+    model = make(seed=2)
+    for _ in range(3):
+        assert why_not_counts(model) is None
+    assert len(runs) == 1
+    model.W_U.data[0, 0] += 1e-3
+    assert why_not_counts(model) is None
+    assert len(runs) == 2
+    assert why_not_counts(model.double()) is None
+    assert len(runs) == 2, "the same model in another precision"
+
+
+def test_few_models_are_remembered(monkeypatch):
+    monkeypatch.setattr(applies, "_KNOWN", {})
+    monkeypatch.setattr(applies, "_MOST_KNOWN", 2)
+    for seed in range(4):
+        assert why_not_counts(make(seed=seed)) is None
+    assert len(applies._KNOWN) == 2
+
+
+def test_running_the_model_leaves_it_as_it_was(capsys):
+    model = make(seed=3)
+    model.embed.register_forward_hook(lambda module, inputs, output: 2 * output)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert why_not_counts(model, ignore_hooks=True) is None
+    assert len(model.embed._forward_hooks) == 1
+    assert model.W_E.dtype == torch.float32
+    assert model.W_E.requires_grad
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("n_ctx", [1, 2, 3, 5, 16])
+def test_a_short_context_is_no_reason(n_ctx):
+    assert why_not_counts(make(n_ctx=n_ctx)) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_tables_of_half_precision_are_computed_in_float32(dtype):
+    model = cl.example_model().to(dtype)
+    assert why_not_counts(model) is None
+    form, same = CountForm.from_models([model]), CountForm.from_models([model.float()])
+    for name, table in vars(form).items():
+        assert table.dtype == torch.float32
+        assert torch.equal(table, getattr(same, name))
+    assert cl.qk_table(model, 2).shape == cl.ov_table(model, 2).shape == (8, 8)

@@ -1,0 +1,63 @@
+"""A fingerprint of a model: equal only if its weights, its config and its modules are.
+
+What was computed of a model carries it, and it is compared wherever two things have to be of the
+same model.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from count01_lens.common.types import HookedTransformer
+
+# Fields of a config that do not change what a model computes: where it came from and where it is,
+# how it was initialised, and which of its hooks are switched on.
+_INERT = {
+    "checkpoint_index", "checkpoint_label_type", "checkpoint_value", "default_prepend_bos", "device",
+    "dtype", "from_checkpoint", "init_mode", "init_weights", "initializer_range", "model_name",
+    "n_devices", "n_params", "seed", "tokenizer_name", "tokenizer_prepends_bos",
+    "trust_remote_code", "use_attn_in", "use_attn_result", "use_hook_mlp_in", "use_hook_tokens",
+    "use_split_qkv_input",
+}  # fmt: skip
+
+
+def fingerprint(model: HookedTransformer) -> str:
+    """Hash all that a model is, but for its precision, its device and the hooks attached to it.
+
+    Weights are read as float64, which all of them can be without rounding: `model.double()` is
+    still the same model.
+    """
+    digest = hashlib.sha256()
+    for part in _described(model):
+        digest.update(repr(part).encode() + b"\0")
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {list(tensor.shape)}\0".encode())
+        digest.update(tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def overridden_methods(module: torch.nn.Module) -> list[str]:
+    """Methods of a module that were replaced on the object itself, such as its `forward`."""
+    kind = type(module)
+    return sorted(
+        name for name, value in vars(module).items() if callable(value) and hasattr(kind, name)
+    )
+
+
+def hooked_modules(model: HookedTransformer) -> list[str]:
+    """Names of the modules that hooks are attached to, TransformerLens's or plain torch's."""
+    return [
+        name or "the model"
+        for name, module in model.named_modules()
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    ]
+
+
+def _described(model: HookedTransformer) -> Iterator[Any]:
+    for name, module in model.named_modules():
+        yield name, type(module).__module__, type(module).__qualname__, overridden_methods(module)
+    for field, value in sorted(model.cfg.to_dict().items()):
+        if field not in _INERT:
+            yield field, getattr(value, "tolist", lambda value=value: value)()
