@@ -33,16 +33,22 @@ TINY = make_splits(
 
 
 def two_layers(normalization="LN"):
+    return deep_model(normalization_type=normalization)
+
+
+def deep_model(**fields):
+    """Two layers with MLPs, in float64, and any fields of the config besides."""
     from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-    config = HookedTransformerConfig(
-        d_model=12, d_head=4, n_heads=3, n_layers=2, n_ctx=64, d_vocab=8, d_mlp=20,
-        act_fn="gelu", normalization_type=normalization, seed=1, device="cpu", dtype=torch.float64,
+    config = dict(
+        d_model=12, d_head=4, n_heads=3, n_layers=2, n_ctx=64, d_vocab=8, d_mlp=20, act_fn="gelu",
+        normalization_type=None, seed=1, device="cpu", dtype=torch.float64,
     )  # fmt: skip
-    model = HookedTransformer(config)
-    for name, parameter in model.named_parameters():
-        if ".ln" in name or "ln_final" in name or ".b_" in name:
-            parameter.data += 0.3 * torch.randn(parameter.shape, dtype=torch.float64)
+    model = HookedTransformer(HookedTransformerConfig(**config | fields))
+    generator = torch.Generator().manual_seed(2)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+        parameter.data += 0.3 * noise
     return model
 
 

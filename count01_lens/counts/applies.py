@@ -5,7 +5,6 @@ Everything that would make it see more is a reason against. Where none of the kn
 the model is run once: on a few sentences it has to compute what its tables say.
 """
 
-import copy
 import itertools
 from collections.abc import Iterator
 
@@ -13,8 +12,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from count01_lens.common.remembered import Remembered
 from count01_lens.common.types import HookedTransformer
-from count01_lens.models.fingerprint import fingerprint, hooked_modules, overridden_methods
+from count01_lens.models.fingerprint import (
+    exact_copy,
+    fingerprint,
+    hooked_modules,
+    overridden_methods,
+)
 from count01_lens.models.hooks import ablation_hooks, hooks_attached, z_hook
 from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.dataset import sequences_of
@@ -114,19 +119,18 @@ def _foreign_code(model: HookedTransformer) -> Iterator[str]:
             yield f"{name or 'the model'} has a {method} of its own"
 
 
-_FEW = [[0, 0, 0], [1, 0, 0], [0, 2, 1], [3, 1, 4], [2, 5, 0], [6, 6, 3]]
-_KNOWN: dict[str, str | None] = {}  # what a run showed, by fingerprint
-_MOST_KNOWN = 1000
+_FOUND: Remembered[str | None] = Remembered(most=1000)
 
 
 def _found_by_running(model: HookedTransformer) -> str | None:
     """Tell in what a plain run of a model differs from its tables; each model is run once."""
-    which = fingerprint(model)
-    if which not in _KNOWN:
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.pop(next(iter(_KNOWN)), None)
-        _KNOWN[which] = _difference(model)
-    return _KNOWN[which]
+    return _FOUND.recall(fingerprint(model), lambda: _difference(model))
+
+
+def few_sentences(model: HookedTransformer) -> Int[Tensor, "sample 3"]:
+    """Counts on which models are tried out, of those sentences that a model can read."""
+    counts = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 2, 1], [3, 1, 4], [2, 5, 0], [6, 6, 3]])
+    return counts[counts.sum(dim=1) + 3 <= model.cfg.n_ctx]
 
 
 @torch.no_grad()
@@ -136,12 +140,7 @@ def _difference(model: HookedTransformer) -> str | None:
     from count01_lens.counts.closed_form import CountForm
     from count01_lens.counts.multiplicities import Multiplicities
 
-    # In float64 a difference is no rounding. Hooks are not what is asked about here.
-    plain = copy.deepcopy(model, {id(model.tokenizer): model.tokenizer})
-    torch.nn.Module.to(plain, "cpu", torch.float64)  # TransformerLens's own `to` prints a line
-    for module in plain.modules():
-        module._forward_hooks.clear()
-        module._forward_pre_hooks.clear()
+    plain = exact_copy(model)
     weights = {name: weight.unsqueeze(0) for name, weight in plain.named_parameters()}
     scale = float(plain.blocks[0].attn.attn_scale)
     form = CountForm.from_parameters(weights, scale)
@@ -150,10 +149,9 @@ def _difference(model: HookedTransformer) -> str | None:
     logit = (sizes.values @ sizes.logit_weights).amax(dim=2).sum(dim=1).amax()
     logit += sizes.logit_bias.amax()
     rounding = 1e-12 * (1 + sizes.scores.amax())
-    fitting = [row for row in _FEW if sum(row) + 3 <= model.cfg.n_ctx]
-    if not fitting:
+    counts = few_sentences(model)
+    if len(counts) == 0:
         return None
-    counts = torch.tensor(fitting)
     for place, without in itertools.product(PLACES.values(), ([], [0])):
         tables = form.with_outputs_of(without, 0.0) if without else form
         asked = Multiplicities.of(counts, place, torch.float64)

@@ -172,7 +172,7 @@ def _asked(runner: Runner, question: Question) -> AskedHeads:
 def _group_logits(runner: Runner, task: Task) -> GroupLogits:
     """Make the function that runs a model with only the heads of a group."""
     # Groups may be asked for much later, when a patch is gone or weights were changed.
-    few = task.questions["answer"].test.first(8)
+    few = task.questions["answer"].test.few(8)
     then = runner.logits(few)
 
     def run(mask: Bool[Array, " head"]) -> dict[str, Array]:

@@ -9,31 +9,33 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Protocol
 
 import torch
-from einops import einsum, rearrange
+from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
-from count01_lens.counts.applies import why_not_counts
+from count01_lens.counts.applies import few_sentences, why_not_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.heads.guard import TwoRoads, check_attribution, checked_once
 from count01_lens.models.build import check_model
+from count01_lens.models.direct_path import DirectPath
+from count01_lens.models.fingerprint import exact_copy, fingerprint
 from count01_lens.models.hooks import (
     Hook,
     ablation_hooks,
     batches,
-    has_final_norm,
     hooks_attached,
-    through_frozen_norm,
     z_hook,
 )
 from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.count01 import CountPrompts
 from count01_lens.tasks.dataset import CountsLike
-from count01_lens.tasks.places import At, place_at
+from count01_lens.tasks.places import PLACES, At, place_at
 from count01_lens.tasks.prompts import Asked, Prompts
 
 
@@ -119,18 +121,14 @@ class HookRunner:
     def attribute(self, prompts: Asked) -> Attribution:
         """Direct logit attribution of every head, and the rest of the logits, in float64.
 
-        A final layer norm is not linear; its scale is frozen at what it is on the full model, which
-        makes it so.
+        Norms on the way are frozen at the scale that they have on the full model; logits with a
+        soft cap are taken before it.
         """
-        model, heads, whole = self.model, [], []
-        W_O = rearrange(model.W_O, "layer head d_head d_model -> (layer head) d_head d_model")
-        names = [*self._z_hooks, *(["ln_final.hook_scale"] if has_final_norm(model) else [])]
-        for logits, at in self._visits(prompts, names):
-            written = einsum(self._z(at), W_O, "prompt head d, head d r -> prompt head r")
-            if has_final_norm(model):
-                written = through_frozen_norm(model, written, at["ln_final.hook_scale"])
-            heads.append((written @ model.W_U).double().cpu())
-            whole.append(logits.double().cpu())
+        check_attribution(self.model, self._visits, prompts, map(type, self.interventions))
+        path, heads, whole = DirectPath(self.model), [], []
+        for logits, at in self._visits(prompts, path.hooks):
+            heads.append(path.heads(at).double().cpu())
+            whole.append(path.uncapped(logits, at).double().cpu())
         attributed = torch.cat(heads)
         return Attribution(attributed, torch.cat(whole) - attributed.sum(dim=1))
 
@@ -212,6 +210,8 @@ class CountRunner:
         form = intervention.on_counts(self.form)
         interventions = (*self.interventions, intervention)
         if form is not None:
+            if self.model is not None:
+                _check_on_counts(self.model, intervention)
             return CountRunner(form, self.model, interventions)
         if self.model is None:
             raise ValueError(
@@ -224,6 +224,29 @@ class CountRunner:
         if not isinstance(prompts, CountPrompts):
             raise TypeError(f"prompts: expected counts, got {type(prompts).__name__}")
         return Multiplicities.of(prompts.counts, prompts.place, self.form.scores.dtype)
+
+
+def _check_on_counts(model: HookedTransformer, intervention: Intervention) -> None:
+    """Raise unless an intervention does to tables what it does to the model itself.
+
+    Each kind is tried once on each model, by itself, on a few sentences.
+    """
+
+    def check(part: Intervention) -> None:
+        exact, counts = exact_copy(model), few_sentences(model)
+        by_hooks = HookRunner(exact, interventions=(part,))
+        by_counts = CountRunner(CountForm.from_models([exact])).under(part)
+        for place in PLACES.values() if len(counts) else ():
+            asked = CountPrompts.of(counts, place)
+            parts = by_hooks.attribute(asked)
+            size = parts.heads.abs().sum(dim=1).amax() + parts.rest.abs().amax()
+            size = size * (1 + by_counts.form.scores.abs().amax())
+            name = f"{type(part).__name__}: logits at {place.name!r}, on counts and by hooks"
+            one, other = by_hooks.logits(asked), by_counts.logits(asked)
+            TwoRoads(name, one, other, one.dtype, size).check()
+
+    for part in getattr(intervention, "parts", (intervention,)):
+        checked_once("on counts", (fingerprint(model), type(part)), partial(check, part))
 
 
 def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:
@@ -273,8 +296,8 @@ def head_logits(
 ) -> Float[Tensor, "sample head token"]:
     """Return the direct logit attribution of every head: the paper's `O_i · w_{i,t}`.
 
-    A final layer norm is not linear; its scale is frozen at what it is on the full model, and a
-    warning says so.
+    Norms on the way to the logits are not linear; their scale is frozen at what it is on the full
+    model, and a warning says so.
 
     Example:
         >>> counts = torch.tensor([[3, 5, 2]])
@@ -284,9 +307,9 @@ def head_logits(
     """
     prompts = as_prompts(data, at)
     runner = runner_for(model, prompts)
-    if has_final_norm(model):
+    if DirectPath(model).has_norms:
         warnings.warn(
-            "the model has a final layer norm: logits are attributed at its frozen scale",
+            "the model has layer norms before its logits: attributed at their frozen scale",
             stacklevel=2,
         )
     return runner.attribute(prompts).heads.to(model.W_U.dtype)

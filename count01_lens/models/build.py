@@ -1,5 +1,6 @@
 """HookedTransformers: made from a config or from raw parameters, and checked."""
 
+import itertools
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -97,8 +98,12 @@ def make_hooked_transformer(
 
 
 def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
-    """Raise unless this is a HookedTransformer with finite weights over so many tokens, or any."""
+    """Raise unless this is a HookedTransformer with finite weights over so many tokens, or any.
+
+    Its attention has to have the hook points at which heads are measured and changed.
+    """
     from transformer_lens import HookedTransformer
+    from transformer_lens.hook_points import HookPoint
 
     if not isinstance(model, HookedTransformer):
         raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
@@ -107,5 +112,14 @@ def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
             f"model: expected the {d_vocab} tokens of Count01, got {model.cfg.d_vocab} "
             f"(and {model.cfg.d_vocab_out} logits)"
         )
+    for layer, hook in itertools.product(range(model.cfg.n_layers), ("pattern", "z")):
+        name = f"blocks.{layer}.attn.hook_{hook}"
+        module = model.get_submodule(name)
+        if type(module) is not HookPoint or model.hook_dict.get(name) is not module:
+            raise ValueError(
+                f"model: expected the hook point {name} that TransformerLens made, got a "
+                f"{type(module).__name__} that was put in its place, where hooks would not be "
+                "seen; take it out, or attach what it does as a hook"
+            )
     if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
         raise ValueError("model: expected finite weights, got NaN or infinite ones")

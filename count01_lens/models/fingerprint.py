@@ -1,9 +1,10 @@
-"""A fingerprint of a model: equal only if its weights, its config and its modules are.
+"""What a model is, apart from what is attached to it: its fingerprint, and an exact copy.
 
-What was computed of a model carries it, and it is compared wherever two things have to be of the
-same model.
+Fingerprints are equal only if weights, config and modules are. What was computed of a model carries
+its fingerprint, which is compared wherever two things have to be of the same model.
 """
 
+import copy
 import hashlib
 from collections.abc import Iterator
 from typing import Any
@@ -15,9 +16,9 @@ from count01_lens.common.types import HookedTransformer
 # Fields of a config that do not change what a model computes: where it came from and where it is,
 # how it was initialised, and which of its hooks are switched on.
 _INERT = {
-    "checkpoint_index", "checkpoint_label_type", "checkpoint_value", "default_prepend_bos", "device",
-    "dtype", "from_checkpoint", "init_mode", "init_weights", "initializer_range", "model_name",
-    "n_devices", "n_params", "seed", "tokenizer_name", "tokenizer_prepends_bos",
+    "checkpoint_index", "checkpoint_label_type", "checkpoint_value", "default_prepend_bos",
+    "device", "dtype", "from_checkpoint", "init_mode", "init_weights", "initializer_range",
+    "model_name", "n_devices", "n_params", "seed", "tokenizer_name", "tokenizer_prepends_bos",
     "trust_remote_code", "use_attn_in", "use_attn_result", "use_hook_mlp_in", "use_hook_tokens",
     "use_split_qkv_input",
 }  # fmt: skip
@@ -53,6 +54,16 @@ def hooked_modules(model: HookedTransformer) -> list[str]:
         for name, module in model.named_modules()
         if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
     ]
+
+
+def exact_copy(model: HookedTransformer) -> HookedTransformer:
+    """Copy a model without the hooks attached to it, in float64, in which rounding is no matter."""
+    plain = copy.deepcopy(model, {id(model.tokenizer): model.tokenizer})
+    torch.nn.Module.to(plain, "cpu", torch.float64)  # TransformerLens's own `to` prints a line
+    for module in plain.modules():
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
+    return plain
 
 
 def _described(model: HookedTransformer) -> Iterator[Any]:

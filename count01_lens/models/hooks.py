@@ -31,24 +31,6 @@ def z_hook(layer: int) -> str:
     return f"blocks.{layer}.attn.hook_z"
 
 
-def has_final_norm(model: HookedTransformer) -> bool:
-    """Whether a layer norm stands before the unembedding."""
-    return model.cfg.normalization_type is not None
-
-
-def through_frozen_norm(
-    model: HookedTransformer,
-    written: Float[Tensor, "sample head d_model"],
-    scale: Float[Tensor, "sample 1"],
-) -> Float[Tensor, "sample head d_model"]:
-    """Apply the linear part of the final norm: centring (not for RMS), scale, learned weight."""
-    if not str(model.cfg.normalization_type).startswith("RMS"):
-        written = written - written.mean(dim=-1, keepdim=True)
-    weight = getattr(model.ln_final, "w", None)
-    normalised = written / scale.unsqueeze(1)
-    return normalised if weight is None else normalised * weight
-
-
 def ablation_hooks(
     model: HookedTransformer,
     heads: Iterable[HeadName],

@@ -13,7 +13,7 @@ from count01_lens.common.types import Array
 from count01_lens.tasks.dataset import CountsLike, Split, Splits, as_counts, labels_of, make_splits
 from count01_lens.tasks.language import Token
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS, Place
-from count01_lens.tasks.prompts import Question, Task
+from count01_lens.tasks.prompts import Question, Task, spread
 
 # A tie between '4' and '5' is decided for '5', as in the paper; '[EOS]' has to lead all others.
 ANSWERS = (int(Token.FOUR), int(Token.FIVE))
@@ -59,9 +59,10 @@ class CountPrompts:
         """Write every sentence out as `[BOS] ... = answer [EOS]`."""
         return self.split.sequences()
 
-    def first(self, n: int) -> "CountPrompts":
-        """The first few of them."""
-        return CountPrompts(replace(self.split, counts=self.counts[:n]), self.place)
+    def few(self, n: int) -> "CountPrompts":
+        """A few of them, from all parts."""
+        chosen = self.counts[spread(len(self), n)]
+        return CountPrompts(replace(self.split, counts=chosen), self.place)
 
     def __len__(self) -> int:
         return len(self.split)

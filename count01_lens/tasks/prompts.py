@@ -35,8 +35,8 @@ class Asked(Protocol):
     def sequences(self) -> list[Int[Tensor, " _"]]:
         """Every prompt as token ids."""
 
-    def first(self, n: int) -> "Asked":
-        """The first few of them."""
+    def few(self, n: int) -> "Asked":
+        """A few of them, from all parts."""
 
     def __len__(self) -> int: ...
 
@@ -105,9 +105,9 @@ class Prompts:
         """Every prompt as token ids."""
         return list(self.tokens)
 
-    def first(self, n: int) -> "Prompts":
-        """The first few of them."""
-        return self[:n]
+    def few(self, n: int) -> "Prompts":
+        """A few of them, from all parts."""
+        return self[spread(len(self), n)]
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -199,6 +199,16 @@ class Task:
             for name, question in self.questions.items()
         ]
         return f"{type(self).__name__}({'; '.join(parts)})"
+
+
+def spread(length: int, n: int) -> list[int]:
+    """Places of up to n of many things, spread evenly from the first to the last.
+
+    >>> spread(9, 3), spread(2, 3)
+    ([0, 4, 8], [0, 1])
+    """
+    n = min(n, length)
+    return [round(i * (length - 1) / max(n - 1, 1)) for i in range(n)]
 
 
 def _ids(name: str, values: Any, at_least: int | None = 0) -> Int[Tensor, " _"]:

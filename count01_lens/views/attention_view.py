@@ -207,12 +207,12 @@ class Asked:
         if self.by_type:
             self.labels, self.grouping = token_types(self.tokens)
 
-    def look(self) -> Seen:
-        """Run the model once, with all hooks that are attached to it."""
+    def look(self, more: Iterable[str] = ()) -> Seen:
+        """Run the model once, with all hooks that are attached to it; cache what is asked for."""
         model, layers = self.model, range(self.model.cfg.n_layers)
         names = [f"blocks.{layer}.attn.hook_{x}" for layer in layers for x in ("pattern", "v", "z")]
         tokens = torch.tensor([self.tokens], device=model.W_E.device)
-        logits, cache = model.run_with_cache(tokens, names_filter=[*names, "ln_final.hook_scale"])
+        logits, cache = model.run_with_cache(tokens, names_filter=[*names, *more])
         logits = logits[0].cpu()
         pattern = torch.cat([cache["pattern", layer][0] for layer in layers])[self.heads].cpu()
         grouping = self.grouping.to(pattern)

@@ -15,7 +15,8 @@ from torch import Tensor
 from count01_lens.common.text import rounded, short, signed
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
-from count01_lens.models.hooks import HeadName, has_final_norm, through_frozen_norm
+from count01_lens.models.direct_path import DirectPath
+from count01_lens.models.hooks import HeadName
 from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.language import Sentence, Token
 from count01_lens.tasks.places import At
@@ -38,22 +39,24 @@ def show_attribution(
 
     The direct logit attribution of a head is the sum over tokens of attention times what the head
     reads there, so the values of its tokens add up to it, exactly; biases and the skip connection
-    belong to no head. With a final layer norm, it is taken at the frozen scale of the norm.
+    belong to no head. Layer norms on the way are frozen at their scale.
 
     Args:
         model: any HookedTransformer over the eight tokens.
         sentence: such as "0110=". If it has an answer, '[EOS]' after it is shown too.
         heads: numbers, or (layer, head) pairs; all by default.
     """
-    asked = Asked(model, sentence, heads)
-    seen = asked.look()
+    asked, path = Asked(model, sentence, heads), DirectPath(model)
+    seen = asked.look(path.hooks)
     attributions: dict[At, Tensor] = {}
     sections = []
     for at, position, heading, direction in _questions(asked.tokens):
-        added = _by_token(model, seen.cache, position, direction.to(model.W_U))
+        at_position = {name: seen.cache[name][:, position] for name in path.hooks}
+        logits = path.uncapped(seen.logits[position, None], at_position)[0].cpu()
+        added = _by_token(path, seen.cache, position, direction)
         by_token = asked.grouping.to(added) @ added[:-1]
         attributions[at] = by_token[:, asked.heads]
-        total = float(direction.to(seen.logits) @ seen.logits[position])
+        total = float(direction.to(logits) @ logits)
         text = _text(asked, added, total)
         sections.append(Section(heading, [text], [_drawing(asked, by_token)], _table(asked, added)))
     return asked.view(seen, sections, attributions=attributions)
@@ -72,10 +75,10 @@ def _questions(tokens: list[Token]) -> Iterable[tuple[At, int, str, Float[Tensor
 
 
 def _by_token(
-    model: HookedTransformer, cache: Any, position: int, direction: Float[Tensor, " vocab"]
+    path: DirectPath, cache: Any, position: int, direction: Float[Tensor, " vocab"]
 ) -> Float[Tensor, "position_and_none head"]:
     """Attribution to all heads: from each token, and last from what a hook put in their place."""
-    layers = []
+    layers, model = [], path.model
     for layer in range(model.cfg.n_layers):
         v = cache["v", layer][0]
         v = v.repeat_interleave(model.cfg.n_heads // v.shape[1], dim=1)  # shared by several heads
@@ -85,20 +88,17 @@ def _by_token(
         difference = (z - read.sum(dim=0)).abs().amax(dim=-1, keepdim=True)
         replaced = difference > _ROUNDINGS * torch.finfo(z.dtype).eps * z.abs().max().clamp(min=1)
         rows = torch.cat([read.masked_fill(replaced, 0), z.masked_fill(~replaced, 0)[None]])
-        layers.append(einsum(rows, model.W_O[layer], "row head d, head d r -> row head r"))
-    written = torch.cat(layers, dim=1)
-    if has_final_norm(model):
-        scale = cache["ln_final.hook_scale"][0, position].expand(len(written), 1)
-        written = through_frozen_norm(model, written, scale)
-    added: Tensor = written @ (model.W_U @ direction)
-    return added.cpu()
+        layers.append(rows)
+    at = {name: cache[name][:, position].expand(len(rows), -1) for name in path.scales}
+    added = path.of_outputs(layers, at).cpu()
+    return added @ direction.to(added)
 
 
 def _text(asked: Asked, added: Float[Tensor, "position_and_none head"], total: float) -> str:
     replaced = float(added[-1].sum())
     heads = float(added[:-1].sum()) + replaced
-    frozen = has_final_norm(asked.model)
-    scale = " (at the frozen scale of the final layer norm)" if frozen else ""
+    frozen = DirectPath(asked.model).has_norms
+    scale = " (at the frozen scale of layer norms)" if frozen else ""
     text = (
         f"{signed(total)} in all: heads add {signed(heads)}{scale}, everything else "
         f"{signed(total - heads)}."

@@ -7,6 +7,7 @@ import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import count01_lens as cl
+from count01_lens.common.remembered import Remembered
 from count01_lens.counts import applies
 from count01_lens.counts.applies import require_counts, why_not_counts
 from count01_lens.counts.closed_form import CountForm
@@ -205,7 +206,7 @@ def test_a_closed_form_that_is_wrong_is_found_by_running_the_model(table, entry,
         getattr(form, table)[entry] += 1e-6
         return form
 
-    monkeypatch.setattr(applies, "_KNOWN", {})
+    monkeypatch.setattr(applies, "_FOUND", Remembered(most=9))
     monkeypatch.setattr(CountForm, "from_parameters", broken)
     assert "are not what its weights say" in why_not_counts(make(seed=1))
 
@@ -217,7 +218,7 @@ def test_a_model_is_run_once_and_again_when_it_was_changed(monkeypatch):
         runs.append(model)
         return difference(model)
 
-    monkeypatch.setattr(applies, "_KNOWN", {})
+    monkeypatch.setattr(applies, "_FOUND", Remembered(most=9))
     monkeypatch.setattr(applies, "_difference", counted)
     model = make(seed=2)
     for _ in range(3):
@@ -231,11 +232,10 @@ def test_a_model_is_run_once_and_again_when_it_was_changed(monkeypatch):
 
 
 def test_few_models_are_remembered(monkeypatch):
-    monkeypatch.setattr(applies, "_KNOWN", {})
-    monkeypatch.setattr(applies, "_MOST_KNOWN", 2)
+    monkeypatch.setattr(applies, "_FOUND", Remembered(most=2))
     for seed in range(4):
         assert why_not_counts(make(seed=seed)) is None
-    assert len(applies._KNOWN) == 2
+    assert len(applies._FOUND.results) == 2
 
 
 def test_running_the_model_leaves_it_as_it_was(capsys):

@@ -110,10 +110,11 @@ def test_some_of_them(chosen, expected):
     assert some.subsets["one"].tolist() == [i == 0 for i in expected]
 
 
-def test_the_first_few():
+def test_a_few_are_from_all_parts():
     whole = of_different_lengths()
-    assert whole.first(2).answers.tolist() == ANSWERS[:2]
-    assert len(whole.first(99)) == 4
+    assert whole.few(2).answers.tolist() == [ANSWERS[0], ANSWERS[3]]
+    assert whole.few(1).answers.tolist() == ANSWERS[:1]
+    assert len(whole.few(99)) == 4
 
 
 @pytest.mark.parametrize(
