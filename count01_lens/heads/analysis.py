@@ -24,6 +24,7 @@ from count01_lens.heads.games import (
 )
 from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, all_groups
 from count01_lens.heads.head_data import HeadData, collect, runner_for_task
+from count01_lens.heads.made_from import MadeFrom
 from count01_lens.heads.metrics import (
     CATEGORIES,
     FAILED,
@@ -36,7 +37,7 @@ from count01_lens.heads.metrics import (
     metrics_of,
 )
 from count01_lens.heads.probe_fits import Fits, check_probe
-from count01_lens.heads.runners import CountRunner, runner_for
+from count01_lens.heads.runners import CountRunner
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
 from count01_lens.tasks.count01 import as_task
@@ -62,6 +63,7 @@ class HeadAnalysis:
         fits: the probe of every head; None in a loaded analysis whose probe was the user's own.
         worst_gradient: the largest relative gradient at the end of any probe's fit; NaN where
             nobody knows, as of probes of scikit-learn.
+        made_from: fingerprints of the model and the task.
         known_groups: all groups, where they were computed: see `with_groups`.
         model: what was analysed, for figures and reports; a loaded analysis has None.
         task: likewise what it was asked.
@@ -75,6 +77,7 @@ class HeadAnalysis:
     data: HeadData = field(repr=False)
     fits: Fits | None = field(repr=False)
     worst_gradient: float
+    made_from: MadeFrom = field(repr=False)
     known_groups: AllGroups | None = field(default=None, repr=False)
     model: HookedTransformer | None = field(default=None, repr=False)
     task: Task | None = field(default=None, repr=False)
@@ -196,22 +199,7 @@ class HeadAnalysis:
 
     def check_made_from(self, model: HookedTransformer, task: Task) -> None:
         """Raise if this is of another model, or of other data, than what is shown beside it."""
-        asked, data = task.questions["answer"], self.data
-        if not (
-            np.array_equal(asked.answers_of(asked.test), data.answer.answers)
-            and np.array_equal(asked.answers_of(asked.train), data.train_answers)
-        ):
-            raise ValueError(
-                "splits: expected the data set of the analysis, got another; give that one, or "
-                "analyse the model again"
-            )
-        known = data.test_outputs
-        outputs = runner_for(model, asked.test).outputs(asked.test).double().cpu().numpy()
-        if outputs.shape != known.shape or not np.allclose(outputs, known, rtol=1e-4, atol=1e-5):
-            raise ValueError(
-                "model: expected the one that was analysed, got one whose heads give other "
-                "outputs; it was changed since, or it is another: analyse it again"
-            )
+        self.made_from.check(model, runner_for_task(model, task), task)
 
     def _all_groups(self, progress: bool | None) -> AllGroups:
         if self.known_groups is not None:
@@ -274,6 +262,9 @@ def analyze_heads(
     counts, notes = None, []
     if isinstance(runner, CountRunner):
         counts = _counts(runner.form, singles.fits)
+        if runner.form.scores.dtype != model.W_E.dtype:
+            own, used = model.W_E.dtype, runner.form.scores.dtype
+            notes = [f"its weights are {own}; what they compute is computed in {used}"]
     else:
         notes = [f"no attention ratios, head weights or count read-outs: {runner.why_not_counts}"]
     if data.n_heads > LARGEST_EXACT:
@@ -289,6 +280,7 @@ def analyze_heads(
         data=data,
         fits=singles.fits,
         worst_gradient=float(np.fmax(worst, singles.fits.worst_gradient)),
+        made_from=MadeFrom.of(model, runner, task),
         model=model,
         task=task,
     )

@@ -4,7 +4,7 @@ Reading is strict, because a file may come from anybody: every part must have th
 that the others call for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
@@ -20,6 +20,7 @@ from count01_lens.common.versions import library_versions
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.groups import AllGroups
 from count01_lens.heads.head_data import AskedHeads, HeadData
+from count01_lens.heads.made_from import MadeFrom
 from count01_lens.heads.metrics import CATEGORIES, metrics_of
 from count01_lens.heads.probe_fits import ManyFits
 
@@ -54,6 +55,7 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
         "questions": {name: sorted(asked.subsets) for name, asked in data.asked.items()},
         "additive": data.group_logits is None,
         "probe": None if data.probe is None else repr(data.probe),
+        "made_from": {"model": analysis.made_from.model, "task": analysis.made_from.task},
         "versions": library_versions(),
     }
     for part, table in (("heads", analysis.heads), ("counts", analysis.counts)):
@@ -68,6 +70,7 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
     for name, asked in data.asked.items():
         arrays |= _under(f"asked.{name}", {part: getattr(asked, part) for part in _ASKED})
         arrays |= _under(f"subsets.{name}", asked.subsets)
+    arrays |= _under("seen", analysis.made_from.seen)
     if isinstance(analysis.fits, ManyFits):
         arrays |= _under("fits", {name: getattr(analysis.fits, name) for name in _FITS})
     arrays["accuracy"] = list(analysis.accuracy.values())
@@ -125,6 +128,7 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
         data=data,
         fits=fits,
         worst_gradient=worst,
+        made_from=_made_from(text, arrays, data),
         known_groups=_groups(names, arrays, data.n_heads, worst),
     )
 
@@ -147,6 +151,12 @@ def _data_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> tuple[HeadDat
     probe = None if text["probe"] is None else LostProbe(*_texts([text["probe"]]))
     run = None if text["additive"] is True else _cannot_run
     return HeadData(**parts, asked=asked, group_logits=run, probe=probe), sizes
+
+
+def _made_from(text: Mapping[str, Any], arrays: dict[str, Array], data: HeadData) -> MadeFrom:
+    seen = {name: _read("seen", {name: "f prompt _"}, arrays, {})[name] for name in data.asked}
+    model, task = _texts([text["made_from"][part] for part in ("model", "task")])
+    return MadeFrom(model, task, seen)
 
 
 def _groups(
@@ -198,5 +208,5 @@ def _sizes(arrays: Mapping[str, Array], forms: Mapping[str, str], sizes: dict[st
             raise ValueError(f"{name}: expected {form}, got {array.dtype} {array.shape}")
 
 
-def _cannot_run(mask: Array) -> dict[str, Array]:
+def _cannot_run(masks: Array) -> Iterator[dict[str, Array]]:
     raise ValueError("a loaded analysis has no model to run; analyze the model again for groups")

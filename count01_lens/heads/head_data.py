@@ -3,22 +3,24 @@
 From here on nobody knows what the task is, nor how the model was run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 
 from count01_lens.common.types import Array, HookedTransformer
-from count01_lens.heads.runners import Runner, check_ids, runner_for
+from count01_lens.heads.made_from import MadeFrom
+from count01_lens.heads.runners import HookRunner, Runner, check_ids, runner_for
 from count01_lens.tasks.count01 import as_task
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Question, Task
 
-# Logits of every question, by its name, with only the heads of a group.
-GroupLogits = Callable[[Bool[Array, " head"]], dict[str, Float[Array, "prompt choice"]]]
+# Logits of every question, by its name, with only the heads of each group.
+GroupLogits = Callable[
+    [Bool[Array, "group head"]], Iterator[dict[str, Float[Array, "prompt choice"]]]
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,8 +74,8 @@ class HeadData:
         train_answers: the right choice.
         test_outputs: the same on test prompts.
         asked: logits taken apart, by question; "answer" is what the task is about.
-        group_logits: where attributions do not add up (a final layer norm, later layers): runs the
-            model with only the heads of a group.
+        group_logits: where attributions do not add up (norms, later layers): runs the model with
+            only the heads of each of some groups.
         probe: what is fitted to outputs, if not the default linear probe.
     """
 
@@ -139,7 +141,7 @@ def collect(runner: Runner, task: Task, probe: Any = None) -> HeadData:
         train_answers=main.answers_of(main.train),
         test_outputs=runner.outputs(main.test).double().cpu().numpy(),
         asked={name: _asked(runner, question) for name, question in task.questions.items()},
-        group_logits=None if runner.additive else _group_logits(runner, task),
+        group_logits=_group_logits(runner, task) if isinstance(runner, HookRunner) else None,
         probe=probe,
     )
 
@@ -169,22 +171,18 @@ def _asked(runner: Runner, question: Question) -> AskedHeads:
     )
 
 
-def _group_logits(runner: Runner, task: Task) -> GroupLogits:
-    """Make the function that runs a model with only the heads of a group."""
-    # Groups may be asked for much later, when a patch is gone or weights were changed.
-    few = task.questions["answer"].test.few(8)
-    then = runner.logits(few)
+def _group_logits(runner: HookRunner, task: Task) -> GroupLogits:
+    """Make the function that runs a model with only the heads of each of some groups."""
+    made_from = MadeFrom.of(runner.model, runner, task)
 
-    def run(mask: Bool[Array, " head"]) -> dict[str, Array]:
-        if not torch.allclose(runner.logits(few), then, rtol=1e-4, atol=1e-4):
-            raise ValueError(
-                "model: expected it as it was when it was analysed, got other logits: its weights "
-                "or its hooks have changed since; analyse it again, or stay in the `with` block"
-            )
-        without = np.flatnonzero(~mask).tolist()
-        return {
-            name: runner.logits(question.test, without)[:, question.choices].double().cpu().numpy()
-            for name, question in task.questions.items()
-        }
+    def run(masks: Bool[Array, "group head"]) -> Iterator[dict[str, Array]]:
+        # Groups may be asked for much later, when a patch is gone or weights were changed.
+        made_from.check(runner.model, runner, task)
+        for mask in masks:
+            without = np.flatnonzero(~mask).tolist()
+            yield {
+                name: runner.logits(asked.test, without)[:, asked.choices].double().cpu().numpy()
+                for name, asked in task.questions.items()
+            }
 
     return run

@@ -53,8 +53,8 @@ class Groups:
         if data.group_logits is None:
             return {name: self._added_up(asked) for name, asked in data.asked.items()}
         found: dict[str, list[float]] = {name: [] for name in data.asked}
-        for mask in self.masks:
-            for name, logits in data.group_logits(mask).items():
+        for group in data.group_logits(self.masks):
+            for name, logits in group.items():
                 found[name].append(float(data.asked[name].right_by_logits(logits).mean()))
         return {name: np.array(values) for name, values in found.items()}
 

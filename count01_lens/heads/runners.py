@@ -73,10 +73,6 @@ class Runner(Protocol):
     def why_not_counts(self) -> str | None:
         """Why it is not run on counts; None if it is."""
 
-    @property
-    def additive(self) -> bool:
-        """Whether logits without some heads are the logits less what these write."""
-
     def outputs(self, prompts: Asked) -> Float[Tensor, "prompt head d_head"]:
         """`hook_z` of every head at the query position."""
 
@@ -105,7 +101,6 @@ class HookRunner:
     model: HookedTransformer
     why_not_counts: str | None = None
     interventions: tuple[Intervention, ...] = ()
-    additive: ClassVar[bool] = False
 
     @property
     def n_heads(self) -> int:
@@ -177,7 +172,6 @@ class CountRunner:
     form: CountForm
     model: HookedTransformer | None = None
     interventions: tuple[Intervention, ...] = ()
-    additive: ClassVar[bool] = True
     why_not_counts: ClassVar[None] = None
 
     @property
@@ -234,13 +228,16 @@ def _check_on_counts(model: HookedTransformer, intervention: Intervention) -> No
 
     def check(part: Intervention) -> None:
         exact, counts = exact_copy(model), few_sentences(model)
-        by_hooks = HookRunner(exact, interventions=(part,))
-        by_counts = CountRunner(CountForm.from_models([exact])).under(part)
+        form = CountForm.from_models([exact])
+        by_hooks, by_counts = (
+            HookRunner(exact, interventions=(part,)),
+            CountRunner(form).under(part),
+        )
         for place in PLACES.values() if len(counts) else ():
             asked = CountPrompts.of(counts, place)
             parts = by_hooks.attribute(asked)
             size = parts.heads.abs().sum(dim=1).amax() + parts.rest.abs().amax()
-            size = size * (1 + by_counts.form.scores.abs().amax())
+            size = size * (1 + form.scores.abs().amax())
             name = f"{type(part).__name__}: logits at {place.name!r}, on counts and by hooks"
             one, other = by_hooks.logits(asked), by_counts.logits(asked)
             TwoRoads(name, one, other, one.dtype, size).check()

@@ -5,12 +5,11 @@ its fingerprint, which is compared wherever two things have to be of the same mo
 """
 
 import copy
-import hashlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
+from count01_lens.common.fingerprints import hash_of
 from count01_lens.common.types import HookedTransformer
 
 # Fields of a config that do not change what a model computes: where it came from and where it is,
@@ -30,13 +29,7 @@ def fingerprint(model: HookedTransformer) -> str:
     Weights are read as float64, which all of them can be without rounding: `model.double()` is
     still the same model.
     """
-    digest = hashlib.sha256()
-    for part in _described(model):
-        digest.update(repr(part).encode() + b"\0")
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {list(tensor.shape)}\0".encode())
-        digest.update(tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    return hash_of(_parts(model))
 
 
 def overridden_methods(module: torch.nn.Module) -> list[str]:
@@ -66,9 +59,26 @@ def exact_copy(model: HookedTransformer) -> HookedTransformer:
     return plain
 
 
-def _described(model: HookedTransformer) -> Iterator[Any]:
+def _parts(model: HookedTransformer) -> Iterator[str | bytes]:
     for name, module in model.named_modules():
-        yield name, type(module).__module__, type(module).__qualname__, overridden_methods(module)
+        kind = f"{type(module).__module__}.{type(module).__qualname__}"
+        yield f"{name}: {kind} {overridden_methods(module)} {_settings(module) if name else ''}"
     for field, value in sorted(model.cfg.to_dict().items()):
         if field not in _INERT:
-            yield field, getattr(value, "tolist", lambda value=value: value)()
+            yield f"{field} = {value.item() if hasattr(value, 'item') else value!r}"
+    for name, tensor in model.state_dict().items():
+        yield f"{name} {list(tensor.shape)}"
+        yield tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes()
+
+
+def _settings(module: torch.nn.Module) -> list[tuple[str, object]]:
+    """Plain values that a module goes by, such as the scale of attention, its kind or direction."""
+    return sorted(
+        (name, value)
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str) and name not in _PASSING
+    )
+
+
+# What torch and TransformerLens note while a model runs.
+_PASSING = {"training", "_is_full_backward_hook", "_ntk_alpha_cached"}

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from count01_lens.common.fingerprints import hash_of
 from count01_lens.common.types import Array
 from count01_lens.tasks.dataset import CountsLike, Split, Splits, as_counts, labels_of, make_splits
 from count01_lens.tasks.language import Token
@@ -63,6 +64,10 @@ class CountPrompts:
         """A few of them, from all parts."""
         chosen = self.counts[spread(len(self), n)]
         return CountPrompts(replace(self.split, counts=chosen), self.place)
+
+    def fingerprint(self) -> str:
+        """A hash of them: equal only if counts, place and the order of tokens are."""
+        return hash_of([self.counts.numpy().tobytes(), self.place.name, f"{self.split.seed}"])
 
     def __len__(self) -> int:
         return len(self.split)

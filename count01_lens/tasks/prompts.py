@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from count01_lens.common.fingerprints import hash_of
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_number, check_seed, is_int
 
@@ -37,6 +38,9 @@ class Asked(Protocol):
 
     def few(self, n: int) -> "Asked":
         """A few of them, from all parts."""
+
+    def fingerprint(self) -> str:
+        """A hash of them: equal only if prompts, positions and answers are."""
 
     def __len__(self) -> int: ...
 
@@ -108,6 +112,12 @@ class Prompts:
     def few(self, n: int) -> "Prompts":
         """A few of them, from all parts."""
         return self[spread(len(self), n)]
+
+    def fingerprint(self) -> str:
+        """A hash of them: equal only if prompts, positions and answers are."""
+        rows = (row.numpy().tobytes() for row in self.tokens)
+        masks = (f"{name} {mask.tolist()}" for name, mask in sorted(self.subsets.items()))
+        return hash_of([*rows, f"{self.answers.tolist()} {self.position}", *masks])
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -191,6 +201,14 @@ class Task:
             raise ValueError(f"test: expected {expected}, got {test!r}")
         order = np.random.default_rng(check_seed(seed)).permutation(len(prompts))
         return cls(prompts[np.sort(order[n_test:])], prompts[np.sort(order[:n_test])], choices)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of its questions: equal only if all prompts and choices are."""
+        return hash_of(
+            f"{name} {asked.choices} {asked.train.fingerprint()} {asked.test.fingerprint()}"
+            for name, asked in self.questions.items()
+        )
 
     def __repr__(self) -> str:
         parts = [

@@ -158,6 +158,7 @@ def plot_head_outputs(
         whole: show value vectors in their places and the training split, too; by default outputs
             are shown closely, with value vectors outside at the edge.
     """
+    analysis.made_from.check_weights(model)
     runner, weights = runner_for(model), None if analysis.fits is None else analysis.fits.weights
     # Where counts do not describe a model, value vectors differ from place to place.
     known = runner.form.values[0].double().numpy() if isinstance(runner, CountRunner) else None

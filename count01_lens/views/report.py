@@ -39,10 +39,11 @@ def write_report(
         )
 
     def make() -> str:
-        info = None if checkpoint is None else checkpoint_info(checkpoint)
-        model, task = analysis.model, as_task(analysis.task)
-        if model is None and checkpoint is not None:
-            model = load_checkpoint(checkpoint)
+        info, model, task = None, analysis.model, as_task(analysis.task)
+        if checkpoint is not None:
+            info, saved = checkpoint_info(checkpoint), load_checkpoint(checkpoint)
+            analysis.made_from.check_weights(saved, f"checkpoint {checkpoint}")
+            model = saved if model is None else model
         if model is not None:
             analysis.check_made_from(model, task)
         parts = [

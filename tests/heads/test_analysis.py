@@ -283,3 +283,16 @@ def test_any_classifier_of_scikit_learn_is_a_probe(tmp_path):
     assert loaded.table.equals(analysis.table)
     with pytest.raises(TypeError, match=r"(?s)got only the name of one .*LogisticRegression"):
         loaded.groups()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32(dtype):
+    model = build_model(ModelConfig(d_embed=6, n_heads=3), seed=1).to(dtype)
+    analysis = analyze_heads(model, TINY)
+    assert analysis.notes == (
+        f"its weights are {dtype}; what they compute is computed in torch.float32",
+    )
+    assert model.W_E.dtype == dtype
+    expected = analyze_heads(model.float(), TINY)
+    assert expected.notes == ()
+    assert analysis.table.equals(expected.table)
