@@ -6,6 +6,7 @@ its fingerprint, which is compared wherever two things have to be of the same mo
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -51,11 +52,14 @@ def hooked_modules(model: HookedTransformer) -> list[str]:
 
 def exact_copy(model: HookedTransformer) -> HookedTransformer:
     """Copy a model without the hooks attached to it, in float64, in which rounding is no matter."""
-    plain = copy.deepcopy(model, {id(model.tokenizer): model.tokenizer})
+    # What is in here is taken for the copy: hooks may be of things that cannot be copied.
+    instead: dict[int, Any] = {id(model.tokenizer): model.tokenizer}
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if name.endswith("hooks") or "_hooks_" in name or name == "ctx":
+                instead[id(value)] = type(value)()
+    plain = copy.deepcopy(model, instead)
     torch.nn.Module.to(plain, "cpu", torch.float64)  # TransformerLens's own `to` prints a line
-    for module in plain.modules():
-        module._forward_hooks.clear()
-        module._forward_pre_hooks.clear()
     return plain
 
 

@@ -1,3 +1,6 @@
+import threading
+from functools import partial
+
 import pytest
 import torch
 
@@ -52,7 +55,8 @@ def test_what_is_no_weight_counts_too(change):
 def test_an_exact_copy_is_the_same_model_without_hooks(capsys):
     model = cl.example_model()
     model.add_hook("blocks.0.attn.hook_z", lambda z, hook: 0 * z)
-    model.embed.register_forward_pre_hook(lambda module, inputs: None)
+    lock = threading.Lock()  # which cannot be copied
+    model.embed.register_forward_pre_hook(partial(lambda *_, **__: None, lock), with_kwargs=True)
     assert hooked_modules(model) == ["embed", "blocks.0.attn.hook_z"]
     copied = exact_copy(model)
     assert fingerprint(copied) == fingerprint(model)
@@ -61,4 +65,5 @@ def test_an_exact_copy_is_the_same_model_without_hooks(capsys):
     assert hooked_modules(model) == ["embed", "blocks.0.attn.hook_z"]
     assert model.W_E.dtype == torch.float32
     assert copied.tokenizer is model.tokenizer
+    copied("01=")
     assert capsys.readouterr().out == ""
