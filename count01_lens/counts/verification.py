@@ -4,7 +4,6 @@ There are (up_to + 1)³ triples of counts, 8.1 million up to 200. They are run a
 of '0's after the other, so that memory stays small however large the domain is.
 """
 
-import dataclasses
 import math
 import operator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,9 +23,10 @@ from count01_lens.common.validation import check_dtype, check_int
 from count01_lens.counts.applies import require_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.counts.rounding import RoundingErrors
 from count01_lens.tasks.dataset import labels_of
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
-from count01_lens.tasks.language import Token, right_answer
+from count01_lens.tasks.language import right_answer
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 
 LARGEST_SIZE = 2000
@@ -165,8 +165,7 @@ def verify(
     form = CountForm.from_models([model], dtype=dtype)
     if not all(bool(torch.isfinite(table).all()) for table in vars(form).values()):
         raise ValueError("model: expected finite weights, got NaN or infinite ones")
-    coarser = max(dtype, model.W_E.dtype, key=lambda precision: torch.finfo(precision).eps)
-    errors = _RoundingErrors(form, CountForm.magnitudes(model, dtype), coarser)
+    errors = RoundingErrors(model, dtype, up_to)
 
     merge = partial(_merged, keep=keep)
     sizes = torch.arange(up_to + 1)
@@ -191,47 +190,6 @@ def verify(
     for name in ("frontier", "non_tie_frontier"):
         whole[name] = min(whole[name], up_to)
     return Verification(up_to=up_to, dtype=str(dtype).removeprefix("torch."), **whole)
-
-
-class _RoundingErrors:
-    """Estimates the error of the margin between '4' and '5' where it is computed in some precision.
-
-    Every sum of products is off by about eps times the sum of their absolute values. For a score
-    that is `eps·|S|_t`, and the attention that it gives is off by that factor; for what attending
-    to token t alone would contribute to the two logits it is `eps·|m|_t`. To first order the margin
-    is then off by no more than a few times
-
-        eps · Σ_heads Σ_t a_t [ |m|_t + (1 + |S|_t) (|m_t| + |share|) ],    share = Σ_t a_t m_t,
-
-    with a_t the attention to token t and m_t its contribution to the margin. These are sums over
-    attention like a head's output, so the closed form computes them.
-    """
-
-    def __init__(self, form: CountForm, magnitudes: CountForm, dtype: torch.dtype):
-        answers = slice(Token.FOUR, Token.EOS)
-        self.unit = 4 * torch.finfo(dtype).eps
-        self.bias = float(magnitudes.logit_bias[:, Token.EQUALS, answers].sum(dim=-1).max())
-        alone = four_margin(form.values @ form.logit_weights)
-        both = (magnitudes.values @ magnitudes.logit_weights)[..., answers].sum(dim=-1)
-        factor = 1 + magnitudes.scores[:, :, Token.EQUALS]
-        tables = torch.stack([alone, factor, both + factor * alone.abs()], dim=-1)
-        no_logits = form.logit_weights.new_zeros(1, tables.shape[1], 3, len(Token))
-        self.form = dataclasses.replace(form, values=tables, logit_weights=no_logits)
-        seen = slice(Token.BOS, Token.FOUR)
-        largest = (both + 2 * factor.amax(dim=-1, keepdim=True) * alone.abs())[..., seen]
-        self.largest = self.unit * (float(largest.amax(dim=-1).sum()) + self.bias)
-
-    def count_unsafe(
-        self, counts: Int[Tensor, "sample 3"], margin: Float[Tensor, " sample"]
-    ) -> int:
-        """Count the sentences whose margin is below the estimate of its error."""
-        close = margin.abs() < self.largest
-        if not bool(close.any()):
-            return 0
-        at_equals = Multiplicities.of(counts[close], AT_EQUALS, margin.dtype)
-        share, factor, weighted = self.form.head_outputs(at_equals)[0].unbind(-1)
-        errors = self.unit * ((weighted + factor * share.abs()).sum(dim=-1) + self.bias)
-        return int((margin[close].abs() < errors).sum())
 
 
 def _counted(
