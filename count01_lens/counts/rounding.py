@@ -55,7 +55,7 @@ class Precision:
         # Some processors flush subnormal numbers to zero, and the closed form sums up thousands.
         return cls(unit, info.tiny, info.max / 2**14)
 
-    def gamma(self, roundings: Float[Tensor, "*batch"] | float) -> Float[Tensor, "*batch"]:
+    def gamma(self, roundings: Float[Tensor, "*batch"] | int) -> Float[Tensor, "*batch"]:
         """Bound the relative error that so many roundings add up to, `k u / (1 - k u)`."""
         errors = torch.as_tensor(roundings, dtype=_FINE) * self.unit
         return torch.where(errors < 1, errors / (1 - errors), torch.inf)
