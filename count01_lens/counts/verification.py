@@ -49,9 +49,10 @@ class Verification:
         n_tie_errors: those of them that are ties.
         n_eos_errors: sentences that are not ended.
         n_other_tokens: sentences in which another token than '4' and '5' leads at '='.
-        n_below_rounding: answers whose margin is smaller than an estimate, on the safe side, of
-            its rounding error in the coarser of this and the model's own precision. Running the
-            model another way may turn them round; all others stay.
+        n_below_rounding: answers whose margin is not larger than a bound on its rounding errors,
+            that of this computation and that of a run in the model's own precision together.
+            Running the model another way may turn them round. All others stay, on sequences in
+            any order, compact or in closed form; docs/rounding.md says what is assumed.
         smallest_margin: the smallest distance between the logits of '4' and '5'.
         frontier: the largest size up to which there is no wrong answer; -1 if there is none.
         non_tie_frontier: the same, ties left aside.
@@ -120,7 +121,7 @@ class Verification:
             f"({self.n_eos_errors:,} not ended)",
             f"  no error      {_frontier_text(self.frontier, self.up_to)}; "
             f"ties aside {_frontier_text(self.non_tie_frontier, self.up_to)}",
-            f"  too close     {self.n_below_rounding:,} answers hang on rounding "
+            f"  too close     {self.n_below_rounding:,} answers may hang on rounding "
             f"(smallest margin {self.smallest_margin:.1e})",
         ]
         if self.n_other_tokens:

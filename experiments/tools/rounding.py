@@ -28,7 +28,7 @@ from count01_lens.counts.rounding import MarginBound
 from count01_lens.tasks.dataset import sequences_of
 from count01_lens.tasks.language import Token
 from count01_lens.tasks.places import AT_EQUALS
-from experiments.tools.worst_rounding import worst_margin
+from experiments.tools.worst_rounding import worst_margins
 
 # With the largest count of a token: in half precision, on longer sentences there is no bound.
 MOST = {torch.float64: 200, torch.float32: 200, torch.bfloat16: 20, torch.float16: 100}
@@ -99,23 +99,20 @@ def ratios(
         exact_margins(model, counts),
     )
     known = np.isfinite(bound)
-    runs = (worst_margins if worst else run_margins)(model, counts)
+    runs = worst_run_margins(model, counts) if worst else run_margins(model, counts)
     return {
         way: float(np.nan_to_num(np.abs(run - exact) / bound, nan=np.inf)[known].max(initial=0.0))
         for way, run in runs.items()
     }
 
 
-def worst_margins(model: HookedTransformer, counts: Int[Tensor, "sample 3"]) -> dict[str, Array]:
-    """The margin as high as the worst machine can bring it, on tokens and in the compact form."""
-    dtype = model.W_E.dtype
-    runs: dict[str, list[float]] = {"worst, sequence": [], "worst, compact": []}
-    for (n0, n1, n2), sequence in zip(counts.tolist(), sequences_of(counts), strict=True):
-        times = {token: n for token, n in enumerate((1, n0, n1, n2, 1)) if n}
-        compact = worst_margin(model, [*times], dtype, [*times.values()])
-        runs["worst, sequence"].append(worst_margin(model, sequence[:-2].tolist(), dtype))
-        runs["worst, compact"].append(compact)
-    return {way: np.array(margins) for way, margins in runs.items()}
+def worst_run_margins(
+    model: HookedTransformer, counts: Int[Tensor, "sample 3"]
+) -> dict[str, Array]:
+    """The margin as high as the worst machine can bring it, on sentences sorted by token."""
+    sentences = [sequence[:-2].sort().values.tolist() for sequence in sequences_of(counts)]
+    rows = [worst_margins(model, tokens, model.W_E.dtype) for tokens in sentences]
+    return {way: np.array([row[way] for row in rows]) for way in rows[0]}
 
 
 def draw_model(rng: np.random.Generator, dtype: torch.dtype) -> HookedTransformer:

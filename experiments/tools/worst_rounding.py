@@ -6,8 +6,6 @@ and chooses the sign of each `e` so that the margin goes up: a bound that holds 
 on luck.
 """
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -67,47 +65,98 @@ class Machine:
         self.met = 0
 
 
-def worst_margin(
-    model: HookedTransformer, tokens: list[int], dtype: torch.dtype, times: list[int] | None = None
-) -> float:
-    """Compute the margin after the last token, which is '=', as high as rounding can bring it.
+def worst_margins(
+    model: HookedTransformer, tokens: list[int], dtype: torch.dtype
+) -> dict[str, float]:
+    """Compute the margin after the last token, '=', as high as rounding can bring it, by the way.
 
     Args:
         model: a model of one layer, without positions.
         tokens: the sequence.
         dtype: whose roundings are made.
-        times: in the compact form, how often each token occurs.
     """
-    machine, unit = Machine(), torch.finfo(dtype).eps / 2
-    machine.turn_against(_margin(machine, model, tokens, times), unit)
-    return float(_margin(machine, model, tokens, times))
+    run = _Run(model, tokens)
+    ways = {"sequence": run.sequence, "compact": run.compact, "closed form": run.closed_form}
+    found = {}
+    for way, margin in ways.items():
+        machine = Machine()
+        machine.turn_against(margin(machine), torch.finfo(dtype).eps / 2)
+        found[f"worst, {way}"] = float(margin(machine))
+    return found
 
 
-def _margin(
-    machine: Machine, model: HookedTransformer, tokens: list[int], times: list[int] | None
-) -> Float[Tensor, ""]:
-    weights = {
-        name.rpartition(".")[2]: parameter.detach().to(_FINE)
-        for name, parameter in model.named_parameters()
-    }
-    x, scale = weights["W_E"][tokens], float(model.blocks[0].attn.attn_scale)
-    # A token has one key and one value, but each position may round them in its own way.
-    q, k, v = (
-        machine.product(x.unsqueeze(0), weights[f"W_{letter}"], weights[f"b_{letter}"].unsqueeze(1))
-        for letter in "QKV"
-    )
-    scores = machine.product(q[:, -1:], k.mT)
-    if scale != 1:
-        inverse = machine.rounded(1 / machine.rounded(torch.tensor(scale, dtype=_FINE)))
-        scores = machine.rounded(scores * inverse)
-    if times is not None:
-        log_n = machine.rounded_function(torch.tensor([math.log(n) for n in times], dtype=_FINE))
-        scores = machine.rounded(scores + log_n)
-    below = machine.rounded(scores - scores.amax(dim=-1, keepdim=True))
-    weight = machine.rounded_function(below.exp())
-    inverse = machine.rounded(1 / machine.added(list(weight.unbind(-1)))).unsqueeze(-1)
-    z = machine.product(machine.rounded(weight * inverse), v)
-    written = machine.product(z.reshape(1, -1), weights["W_O"].flatten(0, 1), weights["b_O"])
-    stream = machine.added([x[-1:], written])
-    logits = machine.product(stream, weights["W_U"], weights["b_U"])[0]
-    return logits[Token.FOUR] - logits[Token.FIVE]
+class _Run:
+    """One sentence, run on a machine in the ways of the library."""
+
+    def __init__(self, model: HookedTransformer, tokens: list[int]):
+        self.weights = {
+            name.rpartition(".")[2]: parameter.detach().to(_FINE)
+            for name, parameter in model.named_parameters()
+        }
+        self.scale = float(model.blocks[0].attn.attn_scale)
+        self.tokens = tokens
+
+    def sequence(self, machine: Machine) -> Float[Tensor, ""]:
+        """Run the tokens as they are; each position may round keys and values in its own way."""
+        scores, values = self._scores_and_values(machine, self.tokens)
+        return self._logit_margin(machine, self._attend(machine, scores, values))
+
+    def compact(self, machine: Machine) -> Float[Tensor, ""]:
+        """Run each token once, with `log n` added to its score."""
+        present = sorted(set(self.tokens))
+        scores, values = self._scores_and_values(machine, present)
+        n = torch.tensor([self.tokens.count(token) for token in present], dtype=_FINE)
+        scores = machine.rounded(scores + machine.rounded_function(n.log()))
+        return self._logit_margin(machine, self._attend(machine, scores, values))
+
+    def closed_form(self, machine: Machine) -> Float[Tensor, ""]:
+        """Divide Σ n (e^S v) by Σ n e^S, scores relative to the largest of all, and fuse tables."""
+        every = list(range(Token.FOUR))
+        scores, values = self._scores_and_values(machine, every)
+        n = torch.tensor([[[float(self.tokens.count(token)) for token in every]]], dtype=_FINE)
+        below = machine.rounded(scores - scores.amax(dim=-1, keepdim=True))
+        weight = machine.rounded_function(below.exp()).mT
+        inverse = machine.rounded(1 / machine.product(n, weight))
+        z = machine.rounded(machine.product(n, machine.rounded(weight * values)) * inverse)
+        written, x = self.weights["W_O"].flatten(0, 1), self.weights["W_E"][[Token.EQUALS]]
+        fused = machine.product(written, self.weights["W_U"])
+        stream = machine.added([x, self.weights["b_O"].unsqueeze(0)])
+        bias = machine.product(stream, self.weights["W_U"], self.weights["b_U"].unsqueeze(0))
+        return _four_margin(machine.product(z.reshape(1, -1), fused, bias))
+
+    def _scores_and_values(
+        self, machine: Machine, tokens: list[int]
+    ) -> tuple[Float[Tensor, "head 1 key"], Float[Tensor, "head key d_head"]]:
+        x = self.weights["W_E"][tokens].unsqueeze(0)
+        q, k, v = (
+            machine.product(x, self.weights[f"W_{i}"], self.weights[f"b_{i}"].unsqueeze(1))
+            for i in "QKV"
+        )
+        scores = machine.product(q[:, [tokens.index(Token.EQUALS)]], k.mT)
+        if self.scale == 1:
+            return scores, v
+        inverse = machine.rounded(1 / machine.rounded(torch.tensor(self.scale, dtype=_FINE)))
+        return machine.rounded(scores * inverse), v
+
+    def _attend(
+        self,
+        machine: Machine,
+        scores: Float[Tensor, "head 1 key"],
+        values: Float[Tensor, "head key d_head"],
+    ) -> Float[Tensor, "head 1 d_head"]:
+        below = machine.rounded(scores - scores.amax(dim=-1, keepdim=True))
+        weight = machine.rounded_function(below.exp())
+        inverse = machine.rounded(1 / machine.added(list(weight.unbind(-1)))).unsqueeze(-1)
+        return machine.product(machine.rounded(weight * inverse), values)
+
+    def _logit_margin(
+        self, machine: Machine, z: Float[Tensor, "head 1 d_head"]
+    ) -> Float[Tensor, ""]:
+        weights = self.weights
+        written = machine.product(z.reshape(1, -1), weights["W_O"].flatten(0, 1), weights["b_O"])
+        stream = machine.added([weights["W_E"][[Token.EQUALS]], written])
+        return _four_margin(machine.product(stream, weights["W_U"], weights["b_U"]))
+
+
+def _four_margin(logits: Float[Tensor, "1 vocab"]) -> Float[Tensor, ""]:
+    return logits[0, Token.FOUR] - logits[0, Token.FIVE]

@@ -104,6 +104,87 @@ def test_the_worst_machine_stays_within_the_bound_and_comes_near_it(dtype):
     assert max(reached) > 0.25
 
 
+def empty_model(d_embed=1, d_head=1, output="fused"):
+    """One head, the identity to its own coordinates, and zeros to fill in."""
+    config = ModelConfig(d_embed=d_embed, n_heads=1, d_head=d_head, layer_norm=False, output=output)
+    model = build_model(config)
+    for name, parameter in model.named_parameters():
+        if not name.endswith("W_O"):
+            parameter.data.zero_()
+    return model
+
+
+def heavy_first_token():
+    """Most attention goes to what is summed up first, and rounded with all that follows."""
+    model = empty_model()
+    attn = model.blocks[0].attn
+    model.W_E.data[:5, 0] = torch.tensor([10, 0.1, 0.11, 0.12, 1])
+    attn.W_Q.data[:, 0] = attn.W_K.data[:, 0] = 1
+    attn.b_V.data[:] = 1.3
+    model.W_U.data[1, 5] = 1.7
+    return model
+
+
+def large_scores():
+    """'0' and '1' have the same large score, and opposite values."""
+    model = empty_model(d_embed=2)
+    attn = model.blocks[0].attn
+    model.W_E.data[:5, :2] = torch.tensor([[0, 0], [1, 1], [1, -1], [0, 0], [1, 0]])
+    attn.W_Q.data[:, 0] = attn.W_K.data[:, 0] = 100
+    attn.W_V.data[:, 1] = model.W_U.data[2, 5] = 1
+    return model
+
+
+def cancelling_values():
+    model = empty_model(d_embed=32)
+    model.W_E.data[:, :32] = 1000
+    model.blocks[0].attn.W_V.data[0, :16] = 1
+    model.blocks[0].attn.W_V.data[0, 16:32] = -1
+    model.W_U.data[32, 5] = 1
+    return model
+
+
+def cancelling_logits():
+    model = empty_model(d_head=4)
+    model.blocks[0].attn.b_V.data[:] = 1
+    model.W_U.data[1:, 5:7] = 1e4
+    return model
+
+
+def large_skip():
+    model = empty_model(output="residual")
+    model.W_E.data[:] = 1
+    model.W_U.data[:, 5:7] = 3e4
+    model.b_U.data[5:7] = 1e4
+    return model
+
+
+def far_below_an_absent_token():
+    """The closed form takes scores relative to that of '2', which need not be there."""
+    model = empty_model()
+    attn = model.blocks[0].attn
+    model.W_E.data[:5, 0] = torch.tensor([-30, 0.1, -0.1, 30, 1])
+    attn.W_Q.data[:, 0] = attn.W_K.data[:, 0] = attn.W_V.data[:, 0] = model.W_U.data[1, 5] = 1
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "counts", "reached"),
+    [
+        (heavy_first_token, [15, 15, 15], 0.85),
+        (large_scores, [3, 3, 0], 0.7),
+        (cancelling_values, [1, 1, 0], 0.2),
+        (cancelling_logits, [1, 1, 0], 0.3),
+        (large_skip, [1, 1, 0], 0.3),
+        (far_below_an_absent_token, [1, 1, 0], 0.6),
+    ],
+)
+def test_each_part_of_the_bound_is_needed(make, counts, reached):
+    """Models in which one kind of error is all that matters, on the worst machine."""
+    found = rounding.ratios(make(), torch.tensor([counts]), worst=True)
+    assert reached < max(found.values()) <= 1
+
+
 def test_weights_that_are_rounded_to_a_coarser_dtype_are_part_of_the_bound():
     rng = np.random.default_rng(4)
     reached = []
@@ -131,7 +212,7 @@ def test_underflow_is_part_of_the_bound(dtype):
         model = build_model(ONE_HEAD, seed=seed, dtype=dtype)
         with torch.no_grad():
             model.embed.W_E *= small
-            model.blocks[0].attn.W_V *= small / 4.0 ** rng.integers(0, 5)
+            model.blocks[0].attn.W_V *= small / 4.0 ** rng.integers(0, 10)
             model.unembed.W_U /= small
             model.unembed.b_U.zero_()
         found = rounding.ratios(model, counts)
@@ -216,6 +297,6 @@ def test_a_margin_at_the_bound_is_not_safe():
 def test_the_table_of_the_attack_has_a_row_for_each_model_and_way():
     table = rounding.attack(torch.float32, models=2, steps=1, seed=0)
     ways = {*rounding.run_margins(minimal_model(), torch.tensor([[1, 1, 1]]))}
-    assert {*table["way"]} == ways | {"worst, sequence", "worst, compact"}
+    assert {*table["way"]} == ways | {"worst, sequence", "worst, compact", "worst, closed form"}
     assert len(table) == 2 * len({*table["way"]})
     assert table["reached"].between(0, 1).all()
