@@ -92,11 +92,14 @@ class MarginBound:
     """Bounds the error of the margin at '=' in a run of a model in a dtype, in any way and order.
 
     Attributes:
-        tau: how far the logarithm of the attention to each token is off at most, but for what
-            `log n` adds.
-        moving: the same for all tokens of a head together.
-        sizes: what errors of a head's output, of its values, and of logits are relative to: of
-            each token, if it had all attention.
+        tau: how far the logarithm of a token's weight in a head's attention is off at most, but
+            for what `log n` brings.
+        alone: what a head would add to the margin if it saw one token only.
+        sizes: for such a head, what the errors of its output, its values and of logits are relative
+            to.
+        skip: the same for what reaches the logits past the heads.
+        underflow: the absolute error for each token of a sentence.
+        factor: infinite where something may overflow, otherwise a little above 1.
     """
 
     def __init__(self, model: HookedTransformer, dtype: torch.dtype):

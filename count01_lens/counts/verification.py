@@ -121,7 +121,7 @@ class Verification:
             f"({self.n_eos_errors:,} not ended)",
             f"  no error      {_frontier_text(self.frontier, self.up_to)}; "
             f"ties aside {_frontier_text(self.non_tie_frontier, self.up_to)}",
-            f"  too close     {self.n_below_rounding:,} answers may hang on rounding "
+            f"  too close     {self.n_below_rounding:,} of the answers may hang on rounding "
             f"(smallest margin {self.smallest_margin:.1e})",
         ]
         if self.n_other_tokens:

@@ -221,6 +221,21 @@ def test_underflow_is_part_of_the_bound(dtype):
     assert lost > 0
 
 
+def test_numbers_that_are_flushed_to_zero_are_part_of_the_bound():
+    """A query of 1e-39 and a key of 1e34: a score of 1e-5, or none at all."""
+    model, counts = empty_model(d_embed=2), torch.tensor([[2, 2, 0]])
+    attn = model.blocks[0].attn
+    model.W_E.data[:5, :2] = torch.tensor([[0, 0], [0, 1], [0, -1], [0, 0], [1e-20, 0]])
+    attn.W_Q.data[:, 0], attn.W_K.data[:, 1] = 1e-19, 1e34
+    attn.W_V.data[:, 1] = model.W_U.data[2, 5] = 1
+    assert torch.set_flush_denormal(True)
+    try:
+        found = rounding.ratios(model, counts)
+    finally:
+        torch.set_flush_denormal(False)
+    assert 1e-3 < max(found.values()) <= 1
+
+
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("function", ["exp", "log"])
 def test_exp_and_log_are_as_exact_as_is_assumed(dtype, function):
