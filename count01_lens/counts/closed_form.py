@@ -99,15 +99,22 @@ class CountForm:
         return cls.from_parameters(stacked, scales.pop())
 
     @classmethod
-    def magnitudes(cls, model: HookedTransformer, dtype: torch.dtype) -> "CountForm":
+    def magnitudes(
+        cls, model: HookedTransformer, dtype: torch.dtype, *, floor: float = 0.0
+    ) -> "CountForm":
         """Make the tables of a model with all parameters replaced by their absolute values.
 
         Each entry is then the sum of the absolute values of what is summed up to the entry of the
         real table: the yardstick of its rounding error, however much cancels.
+
+        Args:
+            model: one that `why_not_counts` has nothing against.
+            dtype: of the tables.
+            floor: added to every absolute value; an error relative to it covers underflow.
         """
         require_counts(model)
         parameters = {
-            name: parameter.detach().cpu().to(dtype).abs().unsqueeze(0)
+            name: (parameter.detach().cpu().to(dtype).abs() + floor).unsqueeze(0)
             for name, parameter in model.named_parameters()
         }
         return cls.from_parameters(parameters, float(model.blocks[0].attn.attn_scale))

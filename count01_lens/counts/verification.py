@@ -4,7 +4,6 @@ There are (up_to + 1)³ triples of counts, 8.1 million up to 200. They are run a
 of '0's after the other, so that memory stays small however large the domain is.
 """
 
-import dataclasses
 import math
 import operator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,9 +23,10 @@ from count01_lens.common.validation import check_dtype, check_int
 from count01_lens.counts.applies import require_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.counts.rounding import RoundingErrors
 from count01_lens.tasks.dataset import labels_of
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
-from count01_lens.tasks.language import Token, right_answer
+from count01_lens.tasks.language import right_answer
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 
 LARGEST_SIZE = 2000
@@ -49,9 +49,10 @@ class Verification:
         n_tie_errors: those of them that are ties.
         n_eos_errors: sentences that are not ended.
         n_other_tokens: sentences in which another token than '4' and '5' leads at '='.
-        n_below_rounding: answers whose margin is smaller than an estimate, on the safe side, of
-            its rounding error in the coarser of this and the model's own precision. Running the
-            model another way may turn them round; all others stay.
+        n_below_rounding: answers whose margin is not larger than a bound on its rounding errors,
+            that of this computation and that of a run in the model's own precision together.
+            Running the model another way may turn them round. All others stay, on sequences in
+            any order, compact or in closed form; docs/rounding.md says what is assumed.
         smallest_margin: the smallest distance between the logits of '4' and '5'.
         frontier: the largest size up to which there is no wrong answer; -1 if there is none.
         non_tie_frontier: the same, ties left aside.
@@ -120,7 +121,7 @@ class Verification:
             f"({self.n_eos_errors:,} not ended)",
             f"  no error      {_frontier_text(self.frontier, self.up_to)}; "
             f"ties aside {_frontier_text(self.non_tie_frontier, self.up_to)}",
-            f"  too close     {self.n_below_rounding:,} answers hang on rounding "
+            f"  too close     {self.n_below_rounding:,} of the answers may hang on rounding "
             f"(smallest margin {self.smallest_margin:.1e})",
         ]
         if self.n_other_tokens:
@@ -165,8 +166,7 @@ def verify(
     form = CountForm.from_models([model], dtype=dtype)
     if not all(bool(torch.isfinite(table).all()) for table in vars(form).values()):
         raise ValueError("model: expected finite weights, got NaN or infinite ones")
-    coarser = max(dtype, model.W_E.dtype, key=lambda precision: torch.finfo(precision).eps)
-    errors = _RoundingErrors(form, CountForm.magnitudes(model, dtype), coarser)
+    errors = RoundingErrors(model, dtype, up_to)
 
     merge = partial(_merged, keep=keep)
     sizes = torch.arange(up_to + 1)
@@ -191,47 +191,6 @@ def verify(
     for name in ("frontier", "non_tie_frontier"):
         whole[name] = min(whole[name], up_to)
     return Verification(up_to=up_to, dtype=str(dtype).removeprefix("torch."), **whole)
-
-
-class _RoundingErrors:
-    """Estimates the error of the margin between '4' and '5' where it is computed in some precision.
-
-    Every sum of products is off by about eps times the sum of their absolute values. For a score
-    that is `eps·|S|_t`, and the attention that it gives is off by that factor; for what attending
-    to token t alone would contribute to the two logits it is `eps·|m|_t`. To first order the margin
-    is then off by no more than a few times
-
-        eps · Σ_heads Σ_t a_t [ |m|_t + (1 + |S|_t) (|m_t| + |share|) ],    share = Σ_t a_t m_t,
-
-    with a_t the attention to token t and m_t its contribution to the margin. These are sums over
-    attention like a head's output, so the closed form computes them.
-    """
-
-    def __init__(self, form: CountForm, magnitudes: CountForm, dtype: torch.dtype):
-        answers = slice(Token.FOUR, Token.EOS)
-        self.unit = 4 * torch.finfo(dtype).eps
-        self.bias = float(magnitudes.logit_bias[:, Token.EQUALS, answers].sum(dim=-1).max())
-        alone = four_margin(form.values @ form.logit_weights)
-        both = (magnitudes.values @ magnitudes.logit_weights)[..., answers].sum(dim=-1)
-        factor = 1 + magnitudes.scores[:, :, Token.EQUALS]
-        tables = torch.stack([alone, factor, both + factor * alone.abs()], dim=-1)
-        no_logits = form.logit_weights.new_zeros(1, tables.shape[1], 3, len(Token))
-        self.form = dataclasses.replace(form, values=tables, logit_weights=no_logits)
-        seen = slice(Token.BOS, Token.FOUR)
-        largest = (both + 2 * factor.amax(dim=-1, keepdim=True) * alone.abs())[..., seen]
-        self.largest = self.unit * (float(largest.amax(dim=-1).sum()) + self.bias)
-
-    def count_unsafe(
-        self, counts: Int[Tensor, "sample 3"], margin: Float[Tensor, " sample"]
-    ) -> int:
-        """Count the sentences whose margin is below the estimate of its error."""
-        close = margin.abs() < self.largest
-        if not bool(close.any()):
-            return 0
-        at_equals = Multiplicities.of(counts[close], AT_EQUALS, margin.dtype)
-        share, factor, weighted = self.form.head_outputs(at_equals)[0].unbind(-1)
-        errors = self.unit * ((weighted + factor * share.abs()).sum(dim=-1) + self.bias)
-        return int((margin[close].abs() < errors).sum())
 
 
 def _counted(

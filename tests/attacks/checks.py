@@ -18,6 +18,7 @@ import count01_lens as cl
 import count01_lens.views.figures
 import count01_lens.views.plots
 from count01_lens.tasks.dataset import SplitSpec, make_splits
+from experiments.tools import rounding
 
 RIGHT = "right"
 SMALL = cl.ModelConfig(d_embed=4, n_heads=2, n_ctx=64)
@@ -112,6 +113,19 @@ def attack_training_twice(cases: int, seed: int) -> Counter[str]:
             runs.append(result.snapshots)
         same = all(torch.equal(runs[0][step], runs[1][step]) for step in runs[0])
         outcomes[RIGHT if same else "other parameters the second time"] += 1
+    return outcomes
+
+
+def attack_rounding(cases: int, seed: int) -> Counter[str]:
+    """Long sentences in float32: errors of every way against the bound on them."""
+    rng = np.random.default_rng(seed)
+    config = cl.ModelConfig(d_embed=2, n_heads=1, d_head=2, layer_norm=False)
+    outcomes: Counter[str] = Counter()
+    for case in range(cases):
+        model = cl.build_model(config, seed=case + 1)
+        found = rounding.ratios(model, torch.from_numpy(rng.integers(100, 330, size=(10, 3))))
+        within = max(found.values()) <= 1
+        outcomes[RIGHT if within else "a run is further off than the bound"] += 1
     return outcomes
 
 

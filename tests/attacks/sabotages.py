@@ -21,6 +21,7 @@ from count01_lens.common import bundle, storage
 from count01_lens.counts import readout
 from count01_lens.counts.closed_form import _SEEN, CountForm
 from count01_lens.counts.multiplicities import KEYS
+from count01_lens.counts.rounding import Precision
 from count01_lens.heads import games, head_data, metrics, newton
 from count01_lens.models import hooks
 from count01_lens.tasks import dataset
@@ -187,6 +188,15 @@ def maximum_over_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
         return numerator / denominator.unsqueeze(-2)
 
     monkeypatch.setattr(CountForm, "_outputs_by_coordinate", outputs)
+
+
+def rounding_of_four_eps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every sum were off by four eps, however many terms it has."""
+
+    def whatever_the_length(self, roundings):
+        return torch.as_tensor(8 * self.unit + 0.0 * roundings, dtype=torch.float64)
+
+    monkeypatch.setattr(Precision, "gamma", whatever_the_length)
 
 
 def shapley_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

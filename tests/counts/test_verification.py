@@ -60,10 +60,21 @@ def test_minimal_model_has_no_counterexample_up_to_200():
     result = verify(minimal_model())
     assert result.n_sentences == 201**3
     assert result.accuracy == result.eos_accuracy == result.tie_accuracy == 1.0
-    assert result.n_below_rounding == 0
+    assert f"{result.n_below_rounding:,} of the answers may hang on rounding" in repr(result)
     assert (result.frontier, result.non_tie_frontier) == (200, 200)
     assert len(result.counterexamples) == 0
     assert "100.0000 %  (0 wrong)" in repr(result)
+
+
+def test_long_ties_of_the_minimal_model_hang_on_rounding_in_float32_only():
+    """Their margin of 5e-4 is what is left of logits of 12, each an average over 400 tokens.
+
+    A run on tokens sorted by value is already off by a fifth of that margin.
+    """
+    assert verify(minimal_model(), up_to=80).n_below_rounding == 0
+    assert 0 < verify(minimal_model(), up_to=100).n_below_rounding < 1000
+    in_float64 = verify(minimal_model(dtype=torch.float64), up_to=100)
+    assert (in_float64.n_errors, in_float64.n_below_rounding) == (0, 0)
 
 
 def test_a_boundary_that_is_off_is_found():
