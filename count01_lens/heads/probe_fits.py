@@ -86,7 +86,13 @@ class ManyFits(Fits):
     def predict(self, X: Float[Array, "sample feature"]) -> Shaped[Array, "sample fit"]:
         """Return the labels: that of the largest f(x), of equal ones the first."""
         rows = self.starts.swapaxes(0, 1)
-        decisions = np.stack([X @ row[:, :-1].T + row[:, -1] for row in rows])
+        with np.errstate(over="ignore", invalid="ignore"):
+            decisions = np.stack([X @ row[:, :-1].T + row[:, -1] for row in rows])
+        if np.isnan(decisions).any():
+            raise ValueError(
+                "X: expected features for which w·x + b is a number, got some so much larger than "
+                "those of the fit that it overflows; scale them down"
+            )
         found = (decisions[0] > 0).astype(int) if len(rows) == 1 else decisions.argmax(axis=0)
         return np.asarray(self.classes[found])
 
