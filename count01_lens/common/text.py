@@ -122,13 +122,28 @@ def sum_of_terms(terms: Iterable[tuple[float, str]]) -> str:
     """
     written = ""
     for value, name in terms:
-        size = abs(value)
-        if size >= 5e-4:
-            number = f"{size:.3f}".rstrip("0").rstrip(".") if size < 100 else f"{size:.3g}"
+        number = _term(abs(value))
+        if number:
             factor = "" if number == "1" and name else number + "·" * bool(name)
             sign = (" + " if value > 0 else " − ") if written else "−" * bool(value < 0)
             written += sign + factor + name
     return written or "0"
+
+
+def as_written(value: float) -> float:
+    """The number that a reader of `sum_of_terms` sees.
+
+    >>> [as_written(value) for value in (-1.0034, 0.0001, 1234.5)]
+    [-1.003, 0.0, 1230.0]
+    """
+    return math.copysign(float(_term(abs(value)) or 0), value)
+
+
+def _term(size: float) -> str:
+    """Three decimals, of large numbers three digits; nothing of what rounds to zero."""
+    if size < 5e-4:
+        return ""
+    return f"{size:.3f}".rstrip("0").rstrip(".") if size < 100 else f"{size:.3g}"
 
 
 def as_code(value: Any) -> str:

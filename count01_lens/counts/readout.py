@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from count01_lens.common.text import sum_of_terms
+from count01_lens.common.text import as_written, sum_of_terms
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.models.hooks import check_heads
@@ -22,6 +22,7 @@ from count01_lens.tasks.dataset import CountsLike, as_counts
 from count01_lens.tasks.decisions import four_margin
 from count01_lens.tasks.language import TOKENS, Token
 
+_SAFE_EXPONENT = 900  # 2^900 times any count is still a number
 _SEEN = [Token.BOS, Token.ZERO, Token.ONE, Token.TWO, Token.EQUALS]
 
 
@@ -69,41 +70,87 @@ class CountReadout:
 
     @property
     def coefficients(self) -> Float[Array, " coefficient=4"]:
-        """α, β0, β1, β2 up to a positive factor: β1 is ±1, or the largest β where β1 is nothing."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            # Where '[BOS]' or '=' take all attention, α is beyond any number.
-            weights = np.nan_to_num(
-                np.exp(self.scores - self.scores[1:4].max()) * self.values,
-                posinf=np.inf,
-                neginf=-np.inf,
-            )
-        alpha, betas = weights[0] + weights[4], weights[1:4]
-        largest = np.abs(betas).max()
-        unit = abs(betas[1]) if abs(betas[1]) > 1e-3 * largest else largest
-        coefficients = np.concatenate([[alpha], betas])
-        return coefficients / unit if unit > 0 else coefficients
+        """α, β0, β1, β2 up to a positive factor: β1 is ±1, or the largest β where β1 is nothing.
+
+        α is infinite where '[BOS]' and '=' outweigh all counts beyond any number.
+        """
+        signs, logs = np.sign(self.values), self.scores + _logs(self.values)
+        # '[BOS]' and '=' may both be beyond any number, with opposite signs: they are added up in a
+        # unit of their own before they are compared with the rest.
+        ends = logs[[0, 4]].max()
+        alpha = float(signs[[0, 4]] @ np.exp(logs[[0, 4]] - ends)) if ends > -np.inf else 0.0
+        signs = np.array([np.sign(alpha), *signs[1:4]])
+        logs = np.array([ends + np.log(abs(alpha)) if alpha else -np.inf, *logs[1:4]])
+        largest = logs[1:].max()
+        unit = logs[2] if logs[2] > largest + np.log(1e-3) else largest
+        if unit == -np.inf:
+            return signs * (logs > -np.inf)
+        with np.errstate(over="ignore"):
+            return np.asarray(signs * np.exp(logs - unit))
 
     def decide(self, data: CountsLike) -> Bool[Array, " sample"]:
         """Tell for which sentences the inequality holds, exactly also where scores are extreme."""
         counts = as_counts(data).numpy().astype(float)
         once = np.ones(len(counts))
         n = np.column_stack([once, counts, once])
-        present = np.where(n > 0, self.scores, -np.inf)
-        weights = n * np.exp(present - present.max(axis=1, keepdims=True))
-        return np.asarray(weights @ self.values > 0)
+        # Tokens of equal scores are added up first, so that what cancels leaves the decision to
+        # the rest; sums are then compared by their logarithms, of which none overflows.
+        signs, logs = [], []
+        for score in np.unique(self.scores):
+            values = np.where(self.scores == score, self.values, 0.0)
+            exponent = max(int(np.frexp(np.abs(values).max())[1]) - _SAFE_EXPONENT, 0)
+            sums = n @ np.ldexp(values, -exponent)
+            signs.append(np.sign(sums))
+            logs.append(score + exponent * np.log(2) + _logs(sums))
+        relative = np.stack(logs) - np.maximum(np.max(logs, axis=0), np.finfo(float).min)
+        return np.asarray((signs * np.exp(relative)).sum(axis=0) > 0)
+
+    def rounded(self) -> Float[Array, " coefficient=4"]:
+        """α, β0, β1, β2 as they are written, with few digits."""
+        return np.array([as_written(value) for value in self.coefficients])
+
+    def disagreement(self, data: CountsLike) -> float:
+        """Share of sentences for which the inequality as written decides otherwise than exactly.
+
+        Those are close calls, such as ties, and sentences without the token that a collapsed head
+        looks at: all that is left there are terms too small to be written.
+        """
+        alpha, *betas = self.rounded()
+        # Whole thousandths: their sums are exact, so that equal sides are equal.
+        sums = as_counts(data).numpy().astype(float) @ np.rint(1e3 * np.array(betas))
+        written = sums > -np.rint(1e3 * min(max(alpha, -1e300), 1e300))
+        return float((written != self.decide(data)).mean())
 
     def __str__(self) -> str:
-        """Write the inequality for a person, '1's first: `n1 − 1.003·n0 + 0.002·n2 − 0.41 > 0`."""
+        """Write the inequality for a person, '1's first: `n1 − 1.003·n0 + 0.002·n2 − 0.41 > 0`.
+
+        Numbers have three decimals; see `disagreement`. Where nothing depends on counts, the answer
+        itself is written: `always '4'`.
+        """
         alpha, beta0, beta1, beta2 = self.coefficients
+        if np.isinf(alpha) or not any((beta0, beta1, beta2)):
+            return "always '4'" if alpha > 0 else "never '4'"
         terms = [(beta1, "n1"), (beta0, "n0"), (beta2, "n2"), (alpha, "")]
         return f"{sum_of_terms(terms)} > 0"
+
+
+def _logs(values: Float[Array, "*any"]) -> Float[Array, "*any"]:
+    """Logarithms of sizes; a huge score of what is nothing stays nothing, and not ∞·0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.abs(values)))
 
 
 def readout(
     form: CountForm, head: int, weights: Float[Array, " d_head"], bias: float
 ) -> CountReadout:
     """Write the read-out w·z + b > 0 of one head of one model as an inequality over counts."""
-    values = form.values[0, head, _SEEN].double().numpy() @ weights + bias
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = form.values[0, head, _SEEN].double().numpy() @ weights + bias
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"head {head}: expected a read-out in the range of float64, got {values}: its values "
+            "or the weights are too large; scale the model down"
+        )
     return CountReadout(form.scores[0, head, Token.EQUALS, _SEEN].double().numpy(), values)
 
 
@@ -125,5 +172,9 @@ def attention_ratios(form: CountForm) -> tuple[Float[Array, " head"], Float[Arra
 
 def head_weights(form: CountForm) -> Float[Array, " head"]:
     """hw: length of w_5 − w_4 of each head, together 1; how strongly the output layer reads it."""
-    lengths = four_margin(form.logit_weights[0]).norm(dim=-1).double().numpy()
+    weights = form.logit_weights[0]
+    lengths = four_margin(weights).norm(dim=-1).double().numpy()
+    if not np.isfinite(lengths.sum()):  # squares overflow long before what they are of
+        scaled = weights.double() / weights.double().abs().max()
+        lengths = four_margin(scaled).norm(dim=-1).numpy()
     return np.asarray(lengths / lengths.sum()) if lengths.sum() > 0 else lengths

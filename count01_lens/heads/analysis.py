@@ -13,7 +13,13 @@ from count01_lens.common.text import plural, short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.closed_form import CountForm
-from count01_lens.counts.readout import attention_ratios, head_weights, learned_readout, readout
+from count01_lens.counts.readout import (
+    CountReadout,
+    attention_ratios,
+    head_weights,
+    learned_readout,
+    readout,
+)
 from count01_lens.heads.games import (
     Estimate,
     Value,
@@ -40,7 +46,7 @@ from count01_lens.heads.probe_fits import Fits, check_probe
 from count01_lens.heads.runners import CountRunner
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
-from count01_lens.tasks.count01 import as_task
+from count01_lens.tasks.count01 import CountPrompts, as_task
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Task
 
@@ -55,7 +61,8 @@ class HeadAnalysis:
             answers over the second.
         counts: for models that can be run on counts, a row per head: w01, w02, head_weight, readout
             (the fitted probe as an inequality over counts) and learned_readout (the model's own
-            direction); else None.
+            direction); both are rounded, and readout_off and learned_readout_off are the shares of
+            test sentences that they decide otherwise as written; else None.
         pairs: for each metric a matrix of all pairs, with single heads on the diagonal.
         accuracy: of the whole model on the test prompts: by question, and on the subsets.
         notes: what does not apply to this model, and why.
@@ -160,7 +167,8 @@ class HeadAnalysis:
         return f"{text} {self.verdict}"
 
     def __repr__(self) -> str:
-        shown = self.table.drop(columns=["learned_readout"], errors="ignore")
+        learned = ["learned_readout", "learned_readout_off"]
+        shown = self.table.drop(columns=learned, errors="ignore")
         accuracy = ", ".join(f"{name} {value:.4f}" for name, value in self.accuracy.items())
         lines = [self.answer, f"whole model on the test split: {accuracy}"]
         lines += [shown.to_string(index=False, float_format=short)]
@@ -261,7 +269,7 @@ def analyze_heads(
     singles = Groups(data, np.eye(data.n_heads, dtype=bool))
     counts, notes = None, []
     if isinstance(runner, CountRunner):
-        counts = _counts(runner.form, singles.fits)
+        counts = _counts(runner.form, singles.fits, task)
         if runner.form.scores.dtype != model.W_E.dtype:
             own, used = model.W_E.dtype, runner.form.scores.dtype
             notes = [f"its weights are {own}; what they compute is computed in {used}"]
@@ -303,21 +311,32 @@ def head_table(singles: Groups, names: list[tuple[int, int]]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _counts(form: CountForm, fits: Fits) -> pd.DataFrame:
+def _counts(form: CountForm, fits: Fits, task: Task) -> pd.DataFrame:
     """What the tables over counts say of each head; only a linear probe is an inequality."""
     w01, w02 = attention_ratios(form)
     table = pd.DataFrame({"w01": w01, "w02": w02, "head_weight": head_weights(form)})
+    readouts = {"learned_readout": [learned_readout(form, head) for head in range(len(table))]}
     if fits.weights is not None:
-        table["readout"] = probe_readouts(form, fits.weights)
-    table["learned_readout"] = [str(learned_readout(form, head)) for head in range(len(table))]
+        readouts = {"readout": _of_probes(form, fits.weights), **readouts}
+    test = task.questions["answer"].test
+    assert isinstance(test, CountPrompts)
+    for name, inequalities in readouts.items():
+        table[name] = [str(each) for each in inequalities]
+        table[f"{name}_off"] = [each.disagreement(test.counts) for each in inequalities]
     return table
 
 
 def probe_readouts(form: CountForm, weights: Float[Array, "head feature_and_bias"]) -> list[str]:
     """Write linear probes, one of each head, as inequalities over counts."""
+    return [str(each) for each in _of_probes(form, weights)]
+
+
+def _of_probes(
+    form: CountForm, weights: Float[Array, "head feature_and_bias"]
+) -> list[CountReadout]:
     d_head = form.values.shape[-1]
     return [
-        str(readout(form, head, row[head * d_head : (head + 1) * d_head], float(row[-1])))
+        readout(form, head, row[head * d_head : (head + 1) * d_head], float(row[-1]))
         for head, row in enumerate(weights)
     ]
 

@@ -55,6 +55,7 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
         "questions": {name: sorted(asked.subsets) for name, asked in data.asked.items()},
         "additive": data.group_logits is None,
         "probe": None if data.probe is None else repr(data.probe),
+        "eps": data.eps,
         "made_from": {"model": analysis.made_from.model, "task": analysis.made_from.task},
         "versions": library_versions(),
     }
@@ -150,7 +151,10 @@ def _data_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> tuple[HeadDat
         raise ValueError("expected at least one head, and answers among the choices")
     probe = None if text["probe"] is None else LostProbe(*_texts([text["probe"]]))
     run = None if text["additive"] is True else _cannot_run
-    return HeadData(**parts, asked=asked, group_logits=run, probe=probe), sizes
+    eps = float(text.get("eps", HeadData.eps))
+    if not 0 < eps < 1:
+        raise ValueError(f"eps: expected a number between 0 and 1, got {eps}")
+    return HeadData(**parts, asked=asked, group_logits=run, probe=probe, eps=eps), sizes
 
 
 def _made_from(text: Mapping[str, Any], arrays: dict[str, Array], data: HeadData) -> MadeFrom:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 
 from count01_lens.common.types import Array, HookedTransformer
@@ -77,6 +78,7 @@ class HeadData:
         group_logits: where attributions do not add up (norms, later layers): runs the model with
             only the heads of each of some groups.
         probe: what is fitted to outputs, if not the default linear probe.
+        eps: rounding of the numbers that the model was run in.
     """
 
     train_outputs: Float[Array, "train head d_head"]
@@ -85,6 +87,7 @@ class HeadData:
     asked: Mapping[str, AskedHeads]
     group_logits: GroupLogits | None = None
     probe: Any = None
+    eps: float = float(np.finfo(float).eps)
 
     def __post_init__(self) -> None:
         for name, answers in (("train", self.train_answers), ("test", self.answer.answers)):
@@ -136,13 +139,15 @@ class HeadData:
 def collect(runner: Runner, task: Task, probe: Any = None) -> HeadData:
     """Run a model on a task's prompts."""
     main = task.questions["answer"]
+    test = runner.outputs(main.test)
     return HeadData(
         train_outputs=runner.outputs(main.train).double().cpu().numpy(),
         train_answers=main.answers_of(main.train),
-        test_outputs=runner.outputs(main.test).double().cpu().numpy(),
+        test_outputs=test.double().cpu().numpy(),
         asked={name: _asked(runner, question) for name, question in task.questions.items()},
         group_logits=_group_logits(runner, task) if isinstance(runner, HookRunner) else None,
         probe=probe,
+        eps=torch.finfo(test.dtype).eps,
     )
 
 

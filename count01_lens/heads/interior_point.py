@@ -42,7 +42,9 @@ def minimise_hinge(
         primal = float(0.5 * v @ (penalty * v) + weight * losses)
         stationarity = Z.T @ alpha - penalty * v
         complementarity = float(alpha @ s + beta @ xi)
-        gap = (complementarity + float(np.abs(stationarity).sum())) / max(1.0, primal)
+        gap = (
+            (complementarity + float(np.abs(stationarity).sum())) / primal if primal > 0 else np.inf
+        )
         if gap <= tol or step == max_iter:
             return Optimum(v, primal, gap, step)
         infeasible = s - (Z @ v + xi - 1)

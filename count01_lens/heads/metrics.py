@@ -5,13 +5,14 @@ here knows the task. Groups are rows of booleans, a column per head.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
+from count01_lens.common.text import listed
 from count01_lens.common.types import Array
 from count01_lens.heads.head_data import AskedHeads, HeadData
 from count01_lens.heads.probe_fits import Fits, fit_probes
@@ -19,6 +20,10 @@ from count01_lens.heads.probe_fits import Fits, fit_probes
 Masks = Bool[Array, "group head"]
 Starts = Float[Array, "group row feature_and_bias"]
 _TOGETHER = 256  # groups at a time: their logits fit into the memory of any laptop
+# What a head gives varies by rounding alone if by less than this many roundings of its size: a sum
+# of thousands of terms, such as over the tokens of a sentence, is off by no more.
+_ROUNDINGS = 64
+_SAFE_EXPONENT = 960  # sums over any number of heads of what is below 2^960 are numbers
 
 # What heads are called by the accuracy of their probe: the paper's bound, and ours for "close to a
 # coin flip".
@@ -53,8 +58,13 @@ class Groups:
         if data.group_logits is None:
             return {name: self._added_up(asked) for name, asked in data.asked.items()}
         found: dict[str, list[float]] = {name: [] for name in data.asked}
-        for group in data.group_logits(self.masks):
+        for mask, group in zip(self.masks, data.group_logits(self.masks), strict=True):
             for name, logits in group.items():
+                if not np.isfinite(logits).all():
+                    raise ValueError(
+                        f"heads {np.flatnonzero(mask).tolist()}: expected finite logits of {name!r}"
+                        " with only them, got NaN or infinite ones; scale the model's weights down"
+                    )
                 found[name].append(float(data.asked[name].right_by_logits(logits).mean()))
         return {name: np.array(values) for name, values in found.items()}
 
@@ -64,6 +74,8 @@ class Groups:
         if self._fits is not None:
             return self._fits
         data = self.data
+        for outputs in (data.train_outputs, data.test_outputs):
+            _check_finite("outputs", outputs)
         return fit_probes(
             data.train_outputs.reshape(len(data.train_outputs), -1),
             data.train_labels,
@@ -79,7 +91,7 @@ class Groups:
         return self.fits.scores(flat, self.data.test_labels)
 
     def _added_up(self, asked: AskedHeads) -> Float[Array, " group"]:
-        by_head, rest = asked.leads()
+        by_head, rest = in_range(asked).leads()
         flat = by_head.reshape(len(by_head), -1)
         leads = ((part @ flat).reshape(len(part), *rest.shape) + rest for part in self.parts())
         return np.concatenate([asked.right(each).mean(axis=1) for each in leads])
@@ -110,24 +122,74 @@ class Metric:
 def roc_auc(groups: Groups) -> Float[Array, " group"]:
     """ROC AUC of each choice's attribution as a score for it.
 
-    Of two choices the larger area, as in the paper; of more their mean, one against the rest.
+    Of two choices the larger area, as in the paper; of more their mean, one against the rest. What
+    is the same for every prompt up to rounding ranks none of them: it counts as exactly the same.
     """
-    asked = groups.data.answer
+    asked = in_range(groups.data.answer)
+    constant = constant_heads(groups.data)
     by_choice = []
     for choice in range(asked.rest.shape[1]):
         is_right = asked.answers == choice
         if is_right.any() and not is_right.all():
-            scores = asked.heads[:, :, choice].T
+            scores = np.where(constant[:, choice, None], 0.0, asked.heads[:, :, choice].T)
             found = [areas(part @ scores, is_right) for part in groups.parts()]
             by_choice.append(np.concatenate(found))
     together = np.max if asked.rest.shape[1] == 2 else np.mean
     return np.asarray(together(np.stack(by_choice), axis=0))
 
 
+def constant_heads(data: HeadData) -> Bool[Array, "head choice"]:
+    """Tell which heads write the same into a choice's logit for every prompt, up to rounding.
+
+    Either their outputs are the same, or what is written is. Rounding is relative to the largest
+    value, and that of the numbers that the model was run in.
+    """
+    outputs = np.asarray(_varies_by_rounding(data.test_outputs, data.eps).all(axis=-1))
+    return np.asarray(outputs[:, None] | _varies_by_rounding(data.answer.heads, data.eps))
+
+
+def _varies_by_rounding(
+    values: Float[Array, "prompt head part"], eps: float
+) -> Bool[Array, "head part"]:
+    low, high = values.min(axis=0), values.max(axis=0)
+    # Halves, because a difference of finite numbers may not be one.
+    return np.asarray(high / 2 - low / 2 <= _ROUNDINGS * eps * np.maximum(high, -low) / 2)
+
+
+def in_range(asked: AskedHeads) -> AskedHeads:
+    """The same attributions, in a unit in which no sum over heads overflows.
+
+    The unit is a power of two, and 1 for all but astronomic ones. Raises if some are no numbers.
+    """
+    _check_finite("attributions", asked.heads)
+    if not np.isfinite(asked.rest).all():
+        raise ValueError(
+            "expected finite logits, got NaN or infinite ones from what no head writes: biases, "
+            "the skip connection or MLPs; scale the model's weights down"
+        )
+    largest = max(np.abs(asked.heads).max(), np.abs(asked.rest).max())
+    exponent = int(np.frexp(largest)[1]) - _SAFE_EXPONENT
+    if exponent <= 0:
+        return asked
+    heads, rest = (np.ldexp(part, -exponent) for part in (asked.heads, asked.rest))
+    return replace(asked, heads=heads, rest=rest)
+
+
+def _check_finite(what: str, values: Float[Array, "prompt head part"]) -> None:
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=(0, 2)))
+    if len(bad):
+        raise ValueError(
+            f"heads {listed(bad.tolist())}: expected finite {what}, got NaN or infinite ones; "
+            "these heads overflow: scale their weights down, or run the model in float64"
+        )
+
+
 def areas(
     scores: Float[Array, "group sample"], labels: Bool[Array, " sample"]
 ) -> Float[Array, " group"]:
     """Area under the ROC curve of each row of scores; equal scores count half, as usual."""
+    if not np.isfinite(scores).all():
+        raise ValueError("scores: expected finite numbers, got NaN or infinite ones")
     positives, negatives = int(labels.sum()), int((~labels).sum())
     # Sorting numbers is ten times as fast as sorting indices: the last bit of each score carries
     # its label along. Equal scores of one label may stand in any order; where scores of different

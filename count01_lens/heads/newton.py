@@ -1,6 +1,12 @@
 """Squared hinges by Newton's method: one linear SVM, or many on subsets of the same features.
 
 The objective is piecewise quadratic, so that Newton's method ends after finitely many steps.
+
+When is it at its end? A gradient has units of its own in each feature: where one head's values are
+a million times another's, a gradient that is small as a whole says nothing of the other head. So
+the duality gap has to be small as well. With α = 2·weight·max(0, 1 − Zv) it is ½ g·(g/penalty), for
+the gradient g: an upper bound of what is still to be gained, whatever the units of the features and
+wherever a fit has started.
 """
 
 from typing import NamedTuple
@@ -10,6 +16,8 @@ from jaxtyping import Bool, Float, Int
 
 from count01_lens.common.types import Array
 
+_LARGEST_EXPONENT = 10
+
 
 class Optimum(NamedTuple):
     """Where a solver ended.
@@ -17,7 +25,9 @@ class Optimum(NamedTuple):
     Attributes:
         v: weights, then the bias.
         objective: value reached.
-        gradient_norm: relative size of the gradient there (of the duality gap, for plain hinges).
+        gradient_norm: how far from the optimum: the relative size of the gradient or, if larger,
+            the share of the objective that is still to be gained (for plain hinges the relative
+            duality gap).
         n_iter: steps taken.
     """
 
@@ -35,6 +45,16 @@ def signed_rows(
     return np.asarray(np.column_stack([X, np.ones(len(X))]) * signed[:, None])
 
 
+def units_of(X: Float[Array, "sample feature"]) -> Float[Array, " feature"]:
+    """Powers of two in which features are at most 1024, so that no square of them overflows.
+
+    Features that are not larger anyway keep 1 as their unit; dividing by the others is exact. A
+    weight w of a feature is w·unit of the feature in its unit, and its penalty penalty/unit².
+    """
+    exponents = np.frexp(np.abs(X).max(axis=0))[1]
+    return np.asarray(np.ldexp(1.0, np.maximum(exponents - _LARGEST_EXPONENT, 0)))
+
+
 def minimise_squared_hinge(
     Z: Float[Array, "sample feature"],
     penalty: Float[Array, " feature"],
@@ -45,23 +65,50 @@ def minimise_squared_hinge(
     scale: float,
 ) -> Optimum:
     """Minimise ½ v·(penalty v) + weight Σ max(0, 1 − Zv)²; gradients are relative to `scale`."""
+    found = _descend(Z, penalty, weight, tol, max_iter, v, scale)
+    slack = 1 - Z @ found.v
+    gradient = penalty * found.v - 2 * weight * (Z.T @ np.maximum(slack, 0))
+    objective = _squared_objective(found.v, slack, penalty, weight)
+    gap = float(_relative_gap(gradient, penalty, np.array(objective)))
+    if gap > tol:
+        gap = min(gap, _gain_left(Z, penalty, weight, found.v))
+    relative = float(np.linalg.norm(gradient) / scale)
+    return Optimum(found.v, objective, max(relative, gap), found.n_iter)
+
+
+def _descend(
+    Z: Float[Array, "sample feature"],
+    penalty: Float[Array, " feature"],
+    weight: float,
+    tol: float,
+    max_iter: int,
+    v: Float[Array, " feature"],
+    scale: float,
+) -> Optimum:
+    """Take Newton steps until there is nothing left to gain, or only rounding."""
     v = v.astype(float)
     slack = 1 - Z @ v
     objective = _squared_objective(v, slack, penalty, weight)
-    relative, stalled, before = np.inf, False, (v, objective, np.inf)
+    stalled, before = False, Optimum(v, objective, np.inf, 0)
+    known: Array | None = None
     for step in range(max_iter + 1):
         active = slack > 0
-        Z_active = Z[active]
+        if known is None or not np.array_equal(active, known):
+            known, Z_active = active, Z[active]
+            hessian = np.diag(penalty) + 2 * weight * (Z_active.T @ Z_active)
         gradient = penalty * v - 2 * weight * (Z_active.T @ slack[active])
-        relative = float(np.linalg.norm(gradient) / scale)
-        if stalled and relative >= before[2]:  # rounding is all that is left
-            return Optimum(*before, step)
-        if relative <= tol * 1e-3 or step == max_iter:
-            return Optimum(v, objective, relative, step)
-        hessian = np.diag(penalty) + 2 * weight * (Z_active.T @ Z_active)
-        direction = -solve_semidefinite(hessian, gradient)
-        slope = Z @ direction
+        direction = _newton_direction(
+            hessian, gradient, Z_active, slack[active], v, penalty, weight
+        )
         descent = float(gradient @ direction)
+        relative = float(np.linalg.norm(gradient) / scale)
+        gain = -descent / (2 * objective) if objective > 0 else 1.0
+        here = Optimum(v, objective, max(relative, gain), step)
+        if stalled and here.gradient_norm >= before.gradient_norm:
+            return before  # rounding is all that is left
+        if (relative <= tol * 1e-3 and gain <= tol * tol) or step == max_iter:
+            return here
+        slope = Z @ direction
         # Close to the optimum a step may gain less than the objective's own rounding; whether it
         # was a good one is then seen by the gradient.
         rounding = 1e-14 * abs(objective)
@@ -73,13 +120,14 @@ def minimise_squared_hinge(
             if new_objective <= bound or length < 1e-10:
                 break
             length /= 2
-        stalled, before = new_objective >= objective - rounding, (v, objective, relative)
+        stalled, before = new_objective >= objective - rounding, here
         v, slack, objective = v + length * direction, new_slack, new_objective
     raise AssertionError("the loop returns")
 
 
 def minimise_many_squared_hinges(
     Z: Float[Array, "sample feature"],
+    penalty: Float[Array, " feature"],
     allowed: Bool[Array, "fit feature"],
     V: Float[Array, "fit feature"],
     weight: float,
@@ -88,14 +136,15 @@ def minimise_many_squared_hinges(
 ) -> tuple[
     Float[Array, "fit feature"], Float[Array, " fit"], Float[Array, " fit"], Int[Array, " fit"]
 ]:
-    """Minimise ½‖v‖² + weight Σ max(0, 1 − Zv)² over the allowed entries of each row of V.
+    """Minimise ½ v·(penalty v) + weight Σ max(0, 1 − Zv)² over the allowed entries of rows of V.
 
     One matrix product gives the margins of all samples under all fits; only samples inside the
-    margin enter a fit's Hessian. Returns weights, objectives, relative gradients and steps.
+    margin enter a fit's Hessian. Returns weights, objectives, how far each is from its optimum (see
+    `Optimum`), and steps.
     """
     scale = 2 * weight * np.linalg.norm(Z.sum(axis=0) * allowed, axis=1) + 2 * weight
-    objective, relative = np.full(len(V), np.inf), np.full(len(V), np.inf)
-    steps = np.zeros(len(V), dtype=int)
+    objective, distance = np.full(len(V), np.inf), np.full(len(V), np.inf)
+    steps, moved = np.zeros(len(V), dtype=int), np.ones(len(V), dtype=bool)
     open_ = np.arange(len(V))
     # Samples far outside the margin have no part in the optimum: each fit looks at the near ones
     # only, then at all, and again at more if others have come inside meanwhile.
@@ -103,23 +152,109 @@ def minimise_many_squared_hinges(
     while True:
         slack = 1 - V[open_] @ Z.T
         hinge = np.maximum(slack, 0)
-        gradient = (V[open_] - 2 * weight * (hinge @ Z)) * allowed[open_]
-        relative[open_] = np.linalg.norm(gradient, axis=1) / scale[open_]
+        gradient = (penalty * V[open_] - 2 * weight * (hinge @ Z)) * allowed[open_]
+        relative = np.linalg.norm(gradient, axis=1) / scale[open_]
         losses = np.einsum("fs,fs->f", hinge, hinge)
-        objective[open_] = 0.5 * np.einsum("fd,fd->f", V[open_], V[open_]) + weight * losses
-        going_on = (relative[open_] > tol) & (steps[open_] < max_iter)
+        norms = np.einsum("fd,fd->f", V[open_], penalty * V[open_])
+        objective[open_] = 0.5 * norms + weight * losses
+        gaps = _relative_gap(gradient, penalty, objective[open_])
+        for doubtful in np.flatnonzero((gaps > tol) & (relative <= tol) & (steps[open_] > 0)):
+            fit = open_[doubtful]
+            columns = np.flatnonzero(allowed[fit])
+            left = _gain_left(Z[:, columns], penalty[columns], weight, V[fit, columns])
+            gaps[doubtful] = min(gaps[doubtful], left)
+        distance[open_] = np.maximum(relative, gaps)
+        going_on = ~(distance[open_] <= tol) & moved[open_] & (steps[open_] < max_iter)
         open_, slack = open_[going_on], slack[going_on]
         if len(open_) == 0:
-            return V, objective, relative, steps
+            return V, objective, distance, steps
         for row, fit in enumerate(open_):
             columns = np.flatnonzero(allowed[fit])
             near = np.flatnonzero(slack[row] > -width)
-            rows, ones, start = Z[np.ix_(near, columns)], np.ones(len(columns)), V[fit, columns]
-            V[fit, columns], _, _, taken = minimise_squared_hinge(
-                rows, ones, weight, tol, max_iter, start, float(scale[fit])
+            rows, start = Z[np.ix_(near, columns)], V[fit, columns]
+            V[fit, columns], _, _, taken = _descend(
+                rows, penalty[columns], weight, tol, max_iter, start, float(scale[fit])
             )
-            steps[fit] += max(1, taken)
+            steps[fit], moved[fit] = steps[fit] + taken, taken > 0
         width *= 2
+
+
+def _relative_gap(
+    gradient: Float[Array, "*fit feature"],
+    penalty: Float[Array, " feature"],
+    objective: Float[Array, "*fit"],
+) -> Float[Array, "*fit"]:
+    """Duality gap as a share of the objective, at most all of it.
+
+    A feature without a penalty has no bound of this kind, unless its gradient is zero. Nor has an
+    objective that is zero by underflow.
+    """
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        gap = 0.5 * np.where(gradient == 0, 0.0, gradient * (gradient / penalty)).sum(axis=-1)
+        return np.asarray(np.where(objective > 0, np.fmin(gap / objective, 1.0), 1.0))
+
+
+def _gain_left(
+    Z: Float[Array, "sample feature"],
+    penalty: Float[Array, " feature"],
+    weight: float,
+    v: Float[Array, " feature"],
+) -> float:
+    """What the next Newton step would gain, as a share of the objective.
+
+    This tells how far the optimum is where features are so large that their gradient's rounding
+    alone makes a large duality gap. Samples that rounding may have put on either side of the margin
+    are taken as inside and as outside, and no sample's loss is known to less than rounding.
+    """
+    slack = 1 - Z @ v
+    objective = _squared_objective(v, slack, penalty, weight)
+    doubt = np.finfo(float).eps * (1 + np.abs(Z) @ np.abs(v))
+    gains = []
+    for active in (slack > doubt, slack > -doubt):
+        rows, inside = Z[active], slack[active]
+        hessian = np.diag(penalty) + 2 * weight * (rows.T @ rows)
+        gradient = penalty * v - 2 * weight * (rows.T @ inside)
+        direction = _newton_direction(hessian, gradient, rows, inside, v, penalty, weight)
+        gains.append(abs(float(gradient @ direction)) / 2)
+    unknown = weight * float(doubt[slack > -doubt] @ doubt[slack > -doubt])
+    return (max(gains) + unknown) / objective if objective > 0 else 1.0
+
+
+def _newton_direction(
+    hessian: Float[Array, "feature feature"],
+    gradient: Float[Array, " feature"],
+    Z: Float[Array, "active feature"],
+    slack: Float[Array, " active"],
+    v: Float[Array, " feature"],
+    penalty: Float[Array, " feature"],
+    weight: float,
+) -> Float[Array, " feature"]:
+    """From v to the minimum of the present piece."""
+    if _keeps_features_apart(hessian, penalty):
+        return -solve_semidefinite(hessian, gradient)
+    root, own = np.sqrt(2 * weight), np.sqrt(penalty)
+    rows = np.vstack([root * Z, np.diag(own)])
+    lengths = np.linalg.norm(rows, axis=0)
+    lengths[lengths == 0] = 1.0
+    right = np.concatenate([root * slack, -own * v])
+    return np.asarray(np.linalg.lstsq(rows / lengths, right, rcond=None)[0] / lengths)
+
+
+def _keeps_features_apart(
+    hessian: Float[Array, "feature feature"], penalty: Float[Array, " feature"]
+) -> bool:
+    """Whether rounding has left of a Hessian what distinguishes features from each other.
+
+    It is made of squares, so that it loses twice as many digits as least squares on the samples.
+    """
+    diagonal = np.diag(hessian)
+    if diagonal.sum() < 1e12 * penalty.min():
+        return True
+    lengths = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    try:
+        return bool(np.diag(np.linalg.cholesky(hessian / np.outer(lengths, lengths))).min() > 1e-5)
+    except np.linalg.LinAlgError:
+        return False
 
 
 def solve_semidefinite(matrix: Array, right: Array) -> Array:

@@ -15,7 +15,7 @@ from sklearn.base import clone, is_classifier
 
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_int, check_number
-from count01_lens.heads.newton import minimise_many_squared_hinges, signed_rows
+from count01_lens.heads.newton import minimise_many_squared_hinges, signed_rows, units_of
 from count01_lens.heads.probes import DEFAULT_C, LinearSVM, NotConvergedWarning
 
 _TOGETHER = 64  # fits at a time: their margins should fit the processor's cache
@@ -39,7 +39,7 @@ class Fits(ABC):
 
     @property
     def worst_gradient(self) -> float:
-        """Largest relative gradient at the end of a fit; NaN where nobody knows."""
+        """How far the worst fit ended from its optimum; NaN where nobody knows."""
         return float("nan")
 
     @abstractmethod
@@ -61,7 +61,8 @@ class ManyFits(Fits):
         starts: w of each fit, zero outside its features; then b. One row for two classes, where
             f(x) > 0 is the second; else a row for each class against the rest.
         objectives: value reached, summed over rows.
-        gradient_norms: relative size of the gradient at the end of each fit, the largest of rows.
+        gradient_norms: how far each fit ended from its optimum, the largest of rows: the relative
+            gradient or, if larger, the share of the objective that was still to be gained.
         n_iter: steps taken, the most of rows.
         classes: the labels, sorted.
     """
@@ -79,13 +80,19 @@ class ManyFits(Fits):
 
     @property
     def worst_gradient(self) -> float:
-        """Largest relative gradient at the end of a fit."""
+        """How far the worst fit ended from its optimum."""
         return float(self.gradient_norms.max())
 
     def predict(self, X: Float[Array, "sample feature"]) -> Shaped[Array, "sample fit"]:
         """Return the labels: that of the largest f(x), of equal ones the first."""
         rows = self.starts.swapaxes(0, 1)
-        decisions = np.stack([X @ row[:, :-1].T + row[:, -1] for row in rows])
+        with np.errstate(over="ignore", invalid="ignore"):
+            decisions = np.stack([X @ row[:, :-1].T + row[:, -1] for row in rows])
+        if np.isnan(decisions).any():
+            raise ValueError(
+                "X: expected features for which w·x + b is a number, got some so much larger than "
+                "those of the fit that it overflows; scale them down"
+            )
         found = (decisions[0] > 0).astype(int) if len(rows) == 1 else decisions.argmax(axis=0)
         return np.asarray(self.classes[found])
 
@@ -169,24 +176,31 @@ def fit_many(
     _check(X, y, supports)
     classes = np.unique(y)
     allowed = np.column_stack([supports, np.ones(len(supports), dtype=bool)])
+    units = np.append(units_of(X), 1.0)
     rows = []
     for row, label in enumerate(classes[1:] if len(classes) == 2 else classes):
-        Z = signed_rows(X, y == label)
-        V = np.zeros(allowed.shape) if start is None else np.where(allowed, start[:, row], 0.0)
+        Z, penalty = signed_rows(X, y == label) / units, (1 / units) ** 2
+        V = (
+            np.zeros(allowed.shape)
+            if start is None
+            else np.where(allowed, start[:, row], 0) * units
+        )
         batches = [
-            minimise_many_squared_hinges(Z, allowed[part], V[part], C, tol, max_iter)
+            minimise_many_squared_hinges(Z, penalty, allowed[part], V[part], C, tol, max_iter)
             for part in (slice(i, i + _TOGETHER) for i in range(0, len(V), _TOGETHER))
         ]
-        rows.append([np.concatenate(part) for part in zip(*batches, strict=True)])
+        found = [np.concatenate(part) for part in zip(*batches, strict=True)]
+        rows.append([found[0] / units, *found[1:]])
     starts, objectives, gradients, steps = (np.stack(part) for part in zip(*rows, strict=True))
     norms = gradients.max(axis=0)
     summed, most = objectives.sum(axis=0), steps.max(axis=0)
     fits = ManyFits(starts.swapaxes(0, 1), summed, norms, most, classes)
-    unconverged = int((norms > tol).sum())
+    unconverged = int((~(norms <= tol)).sum())  # NaN is none
     if unconverged:
         warnings.warn(
             f"{unconverged} of {len(allowed)} probes did not converge: the worst relative gradient "
-            f"is {fits.worst_gradient:.1e}, above tol={tol:g}; raise max_iter",
+            f"is {fits.worst_gradient:.1e}, above tol={tol:g}; raise max_iter, or scale features "
+            "that are far larger than others",
             NotConvergedWarning,
             stacklevel=2,
         )

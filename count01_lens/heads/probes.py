@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_bool, check_choice, check_int, check_number
 from count01_lens.heads.interior_point import minimise_hinge
-from count01_lens.heads.newton import Optimum, minimise_squared_hinge, signed_rows
+from count01_lens.heads.newton import Optimum, minimise_squared_hinge, signed_rows, units_of
 
 DEFAULT_C = 1000.0  # the paper's
 
@@ -38,8 +38,8 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         average: take the mean of the losses over samples, as in appendix C, not the sum. (What it
             prints has no ½ before ‖w‖²: half its C gives the same probe here.)
         penalise_bias: let b count as a weight, as `LinearSVC` does.
-        tol: how small the gradient has to be, relative to its size at w = 0, b = 0 (for the plain
-            hinge: the duality gap relative to the objective).
+        tol: how small the gradient has to be, relative to its size at w = 0, b = 0, and what is
+            still to be gained, relative to the objective (for the plain hinge: the duality gap).
         max_iter: steps after which to give up.
 
     Attributes:
@@ -47,7 +47,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         coef_: w, in a single row for two classes, else in a row per class.
         intercept_: b of each row.
         objective_: value reached, summed over rows.
-        gradient_norm_: relative size of the gradient (or gap) at the end, the largest of all rows.
+        gradient_norm_: what of these was left at the end, the largest of all rows.
         converged_: whether that is within `tol`.
         n_iter_: steps taken, the most of all rows.
         n_features_in_: number of features.
@@ -94,7 +94,8 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not self.converged_:
             warnings.warn(
                 f"a probe did not converge in {self.n_iter_} steps: relative gradient "
-                f"{self.gradient_norm_:.1e} is above tol={self.tol:g}; raise max_iter",
+                f"{self.gradient_norm_:.1e} is above tol={self.tol:g}; raise max_iter, or scale "
+                "features that are far larger than others",
                 NotConvergedWarning,
                 stacklevel=2,
             )
@@ -116,15 +117,18 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _minimise(
         self, X: Float[Array, "sample feature"], positive: Bool[Array, " sample"]
     ) -> Optimum:
-        Z = signed_rows(X, positive)
-        penalty = np.ones(Z.shape[1])
+        units = np.append(units_of(X), 1.0)
+        Z = signed_rows(X, positive) / units
+        penalty = (1 / units) ** 2
         penalty[-1] = 1.0 if self.penalise_bias else 0.0
         weight = self.C / len(Z) if self.average else self.C
+        options = (penalty, weight, self.tol, self.max_iter)
         if self.loss == "hinge":
-            return minimise_hinge(Z, penalty, weight, self.tol, self.max_iter)
-        scale = 2 * weight * float(np.linalg.norm(Z.sum(axis=0))) + 2 * weight
-        start = np.zeros(Z.shape[1])
-        return minimise_squared_hinge(Z, penalty, weight, self.tol, self.max_iter, start, scale)
+            found = minimise_hinge(Z, *options)
+        else:
+            scale = 2 * weight * float(np.linalg.norm(Z.sum(axis=0))) + 2 * weight
+            found = minimise_squared_hinge(Z, *options, np.zeros(Z.shape[1]), scale)
+        return found._replace(v=found.v / units)
 
     def _check_parameters(self) -> None:
         check_number("C", self.C, above=0)

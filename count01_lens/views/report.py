@@ -132,6 +132,13 @@ def _readouts_part(analysis: HeadAnalysis) -> Part | None:
         "a bias that grows with the sentence, a factor of n2 is noise, and the last number shifts "
         "the ties."
     )
+    off = analysis.table.filter(like="readout_off").to_numpy()
+    if off.size:  # older files do not say
+        text += (
+            " Numbers are rounded to three decimals: as it is written here, an inequality decides "
+            f"up to {percent(float(off.max()), 2)} of the test sentences otherwise than it really "
+            "does."
+        )
     content = [paragraph(text), table(columns, rows, "Count read-outs of each head")]
     return Part("readouts", "What each head counts", content)
 

@@ -154,11 +154,10 @@ def one_newton_step(monkeypatch: pytest.MonkeyPatch) -> None:
     alone, together = newton.minimise_squared_hinge, newton.minimise_many_squared_hinges
 
     def one(Z, penalty, weight, tol, max_iter, v, scale):
-        v, objective, _, steps = alone(Z, penalty, weight, tol, 1, v, scale)
-        return v, objective, 0.0, steps
+        return alone(Z, penalty, weight, tol, 1, v, scale)._replace(gradient_norm=0.0)
 
-    def one_each(Z, allowed, V, weight, tol, max_iter):
-        V, objectives, gradients, steps = together(Z, allowed, V, weight, tol, 1)
+    def one_each(Z, penalty, allowed, V, weight, tol, max_iter):
+        V, objectives, gradients, steps = together(Z, penalty, allowed, V, weight, tol, 1)
         return V, objectives, np.zeros_like(gradients), steps
 
     replace_everywhere(monkeypatch, alone, one)

@@ -1,6 +1,8 @@
 """Read-outs as inequalities against running the probe, or the model, on whole grids."""
 
 import math
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -108,7 +110,9 @@ def test_how_it_is_written():
     assert written(99.96, 0, 1.0, 0) == "n1 + 99.96 > 0"
     assert written(5e-4, 0, 1.0, 0) == "n1 + 0.001 > 0"
     assert written(4.9e-4, 0, 1.0, 0) == "n1 > 0"
-    assert written(0, 0, 0, 0) == "0 > 0"
+    assert written(0, 0, 0, 0) == "never '4'"
+    assert written(0.5, 0, 0, 0) == "always '4'"
+    assert written(-1e-9, 0, 0, 0) == "never '4'"
 
 
 def test_a_collapsed_head_is_decided_exactly():
@@ -176,5 +180,124 @@ def test_a_head_that_looks_at_the_ends_alone_has_an_infinite_constant():
     scores = np.array([3000.0, 0.0, 0.0, 0.0, 0.0])
     readout = CountReadout(scores, np.array([-1.0, -1.0, 1.0, 0.0, 1.0]))
     assert readout.coefficients.tolist() == [-np.inf, -1.0, 1.0, 0.0]
-    assert str(readout) == "n1 − n0 − inf > 0"
+    assert str(readout) == "never '4'"
     assert not readout.decide(torch.tensor([[0, 200, 0]])).any()
+    assert readout.disagreement(GRID) == 0
+
+
+@pytest.mark.parametrize(
+    ("bos", "equals", "text"),
+    [
+        ((3000.0, 1.0), (2000.0, -1.0), "always '4'"),
+        ((3000.0, -1.0), (3000.0, 0.5), "never '4'"),
+        ((3000.0, -1.0), (3000.0, 1.0), "n1 − n0 > 0"),  # they cancel, to the bit
+        ((3000.0, 0.0), (-3000.0, -1.0), "n1 − n0 > 0"),  # ∞·0 is nothing
+        ((3000.0, 0.0), (0.0, -0.5), "n1 − n0 − 0.5 > 0"),
+        ((750.0, 1e-320), (750.0, -1e-320), "n1 − n0 > 0"),
+        ((0.0, 1e308), (0.0, 1e308), "always '4'"),
+    ],
+)
+def test_ends_beyond_any_number_are_added_up_before_they_are_compared(bos, equals, text):
+    scores = np.array([bos[0], 0.0, 0.0, 0.0, equals[0]])
+    readout = CountReadout(scores, np.array([bos[1], -1.0, 1.0, 0.0, equals[1]]))
+    assert str(readout) == text
+    assert readout.disagreement(GRID) == 0
+
+
+def test_a_token_that_says_nothing_takes_no_digits_from_the_others():
+    """'0' takes all attention and has nothing to say; the decision is then that of the rest."""
+    readout = CountReadout(
+        np.array([0.0, 2000.0, 0.0, 0.0, 0.0]), np.array([-0.5, 0, 1.0, -1.0, 0])
+    )
+    assert str(readout) == "n1 − n2 − 0.5 > 0"
+    assert readout.decide([[9, 2, 1], [9, 1, 1], [0, 1, 0]]).tolist() == [True, False, True]
+
+
+def exact_sum(scores, values, counts):
+    """Σ n e^S value, and the sum of its absolute terms, to 60 digits and with any exponent."""
+    with localcontext(Context(prec=60, Emax=10**9, Emin=-(10**9))):
+        n = (1, *counts, 1)
+        triples = zip(n, map(float, scores), map(float, values), strict=True)
+        terms = [k * Decimal(score).exp() * Decimal(value) for k, score, value in triples]
+        return sum(terms), sum(map(abs, terms))
+
+
+def test_extreme_readouts_against_sixty_digits():
+    rng = np.random.default_rng(0)
+    some = rng.integers(0, 4, (12, 3))
+    sayings = set()
+    for case in range(300):
+        scores = rng.choice([0.0, 1.0, 700.0, -800.0, 3000.0, 1e4], 5) + rng.choice(
+            [0.0, 1.0]
+        ) * rng.standard_normal(5)
+        extremes = [1e-250, -1e250, 3e-200] if case % 2 else [1e308, -1e308, -1e307]
+        values = rng.choice([0.0, 1.0, -1.0, 0.3, -2.5, *extremes], 5)
+        readout = CountReadout(scores, values)
+        decided = readout.decide(torch.from_numpy(some))
+        signs = []
+        for row, decision in zip(some.tolist(), decided, strict=True):
+            total, size = exact_sum(scores, values, row)
+            close = abs(total) <= Decimal("1e-10") * size
+            signs.append(bool(decision) if close else total > 0)
+            assert decision == signs[-1], (case, row)
+        text = str(readout)
+        if "'4'" in text:
+            sayings.add(text)
+            assert signs == ["always" in text] * len(signs), (case, text)
+        _check_coefficients(readout, scores, values)
+    assert sayings == {"always '4'", "never '4'"}
+
+
+def _check_coefficients(readout, scores, values):
+    exact = [exact_sum(scores[[t] * 5], values[[t] * 5] * [1, 0, 0, 0, 0], (0, 0, 0))[0]
+             for t in (1, 2, 3)]  # fmt: skip
+    ends, size = exact_sum(scores, values, (0, 0, 0))
+    exact = [ends if abs(ends) > Decimal("1e-10") * size else 0, *exact]
+    alpha, *betas = readout.coefficients
+    largest = max(range(3), key=lambda t: abs(exact[t + 1]))
+    if not exact[largest + 1]:
+        assert not any(betas)
+        return
+    with localcontext(Context(prec=60, Emax=10**9, Emin=-(10**9))):
+        ratios = [value / abs(exact[largest + 1]) for value in exact]
+        for found, ratio in zip((alpha, *betas), ratios, strict=True):
+            expected = float(ratio * Decimal(abs(betas[largest])))
+            assert found == pytest.approx(expected, rel=1e-6, abs=1e-300 if ratio else 1e-9)
+
+
+@pytest.mark.parametrize("head", [1, 2, 9, 10])
+def test_how_often_the_written_inequality_decides_otherwise(head):
+    """Read the text as a person does, in exact decimals."""
+    counts = make_splits().test.counts
+    written = learned_readout(FORM, head)
+    text = str(written).removesuffix(" > 0").replace("− ", "-").replace("+ ", "+")
+    coefficients = dict.fromkeys(("n0", "n1", "n2", ""), Fraction(0))
+    for term in text.replace("−", "-").split(" "):
+        factor, _, name = term.rpartition("·") if "n" in term else (term, "", "")
+        if not factor:
+            factor, name = term[:-2] + "1", term[-2:]
+        coefficients[name] = Fraction(factor)
+    beta = [coefficients[name] for name in ("n0", "n1", "n2")]
+    assert written.rounded() == pytest.approx([float(x) for x in (coefficients[""], *beta)])
+    decided = [
+        sum(b * n for b, n in zip(beta, row, strict=True)) + coefficients[""] > 0
+        for row in counts.tolist()
+    ]
+    assert written.disagreement(counts) == (np.array(decided) != written.decide(counts)).mean()
+
+
+def test_a_collapsed_head_decides_otherwise_than_it_is_written_where_its_token_is_absent():
+    scores = np.array([0.0, 1000.0, 0.0, 0.0, 0.0])
+    readout = CountReadout(scores, np.array([-1.0, -5.0, 1.0, 0.0, 0.0]))
+    assert str(readout) == "−n0 > 0"
+    assert readout.disagreement([[1, 5, 0], [0, 5, 0], [0, 0, 0], [2, 0, 3]]) == 0.25
+
+
+def test_a_readout_that_overflows_is_refused():
+    with pytest.raises(ValueError, match="head 3: expected a read-out in the range of float64"):
+        readout(FORM, 3, np.full(2, 1e308) * np.sign(FORM.values[0, 3, 1].numpy()), 1e308)
+
+
+def test_head_weights_whose_squares_overflow():
+    large = CountForm(FORM.scores, FORM.values, FORM.logit_weights * 1e300, FORM.logit_bias)
+    np.testing.assert_allclose(head_weights(large), head_weights(FORM), rtol=1e-12)

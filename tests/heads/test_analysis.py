@@ -50,6 +50,16 @@ def test_the_table_has_a_row_per_head_with_everything():
     np.testing.assert_allclose(combined, table["s_acc"], atol=1e-9)
 
 
+def test_the_table_says_how_often_printed_readouts_decide_otherwise(tmp_path):
+    off = EXAMPLE.table[["readout_off", "learned_readout_off"]]
+    assert 0 < off.to_numpy().max() < 0.01
+    EXAMPLE.save(tmp_path / "analysis")
+    loaded = HeadAnalysis.load(tmp_path / "analysis").table
+    np.testing.assert_array_equal(loaded[off.columns], off)
+    assert list(loaded) == list(EXAMPLE.table)
+    assert EXAMPLE.table["readout_off"][1] == 2 / 1500
+
+
 def test_pairs_are_symmetric_with_single_heads_on_the_diagonal():
     for metric in ("l_acc", "roc_auc", "s_acc"):
         matrix = EXAMPLE.pairs[metric]
