@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from count01_lens.attention.patches import Ratios
-from count01_lens.attention.seen_tokens import NoticedTokens
+from count01_lens.attention.noticed_tokens import NoticedTokens
 from count01_lens.common import bundle, storage
 from count01_lens.counts import readout
 from count01_lens.counts.closed_form import _SEEN, CountForm
@@ -89,13 +89,13 @@ def hooks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 def hooks_stay_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def without_finally(self):
-        def notice(module, inputs):
-            self.layers.clear()
-            self.chunks.append(inputs[0])
-
-        handle = self.model.embed.register_forward_pre_hook(notice)
+        handles = [
+            getattr(module, f"register_{kind}")(function, **options)
+            for module, kind, function, options in self.torch_hooks()
+        ]
         yield
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
     monkeypatch.setattr(NoticedTokens, "noticing", without_finally)
 
@@ -105,8 +105,8 @@ def hooks_go_by_their_handles(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_handles(hooks):
         handles = []
         try:
-            for module, kind, function in hooks:
-                handles.append(getattr(module, f"register_{kind}")(function))
+            for module, kind, function, options in hooks:
+                handles.append(getattr(module, f"register_{kind}")(function, **options))
             yield
         finally:
             for handle in handles:

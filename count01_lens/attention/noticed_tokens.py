@@ -1,0 +1,168 @@
+"""Tokens followed through a model while it runs, by the tensors that are made of them.
+
+Tokens are noticed as they are embedded. From then on they are known by the tensors that the model
+hands on: the residual stream between two blocks, and the keys in a cache. Of any other tensor they
+are not known, and never guessed: neither of a cache that was filled elsewhere nor of a pass that
+starts in the middle of the model. What a thread is just doing is its own.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from count01_lens.attention.seen_tokens import Attended, SeenTokens
+from count01_lens.common.types import HookedTransformer
+from count01_lens.counts.compact import SCORES_HOOK, note_multiplicity
+from count01_lens.models.hooks import TorchHook, torch_hooks
+
+TokenIds = Int[Tensor, "sample position"]
+Stream = Float[Tensor, "sample position d_model"]
+
+_NO_STREAM = (
+    "expected a run from tokens on, got a residual stream whose tokens are not known; run the "
+    "model from its tokens on"
+)
+_NO_CACHE = (
+    "expected cached keys of tokens that went into the cache inside this block, got others; begin "
+    "the block before the cache is filled, or run without it"
+)
+
+
+class Embedded(threading.local):
+    """What a thread embedded last, and has not yet run through the first block."""
+
+    def __init__(self) -> None:
+        self.inside = False  # a call of the model?
+        self.tokens: TokenIds | None = None  # of a pass that has just begun inside one
+        self.loose: list[tuple[TokenIds, Stream]] = []  # by themselves, as in `generate`
+        self.position: Stream | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class BlockRun(Attended):
+    """One run of one block: besides, what it has to leave behind."""
+
+    queries: TokenIds | None
+    cache: Any
+    cached: Tensor | None
+    multiplicity: Tensor | None
+
+
+class NoticedTokens(SeenTokens):
+    """Tokens noticed as they are embedded, those of cached keys of earlier passes included."""
+
+    def __init__(self, model: HookedTransformer):
+        super().__init__(model)
+        self.embedded = Embedded()
+        self.behind = WeakTensorKeyDictionary()  # residual streams and cached keys -> their tokens
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Watch the model for the length of a `with` block, if tokens are needed."""
+        with torch_hooks(self.torch_hooks() if self.layers else []):
+            yield
+
+    def torch_hooks(self) -> Iterator[TorchHook]:
+        """List what is watched: calls, the embedding, and each block."""
+        model, always = self.model, {"always_call": True}
+        yield model, "forward_pre_hook", partial(self._called, True), {}
+        yield model, "forward_hook", partial(self._called, False), always
+        yield model.embed, "forward_hook", self._embeds, {}
+        yield model.hook_embed, "forward_hook", self._begins, {}
+        if model.cfg.positional_embedding_type == "standard":
+            yield model.hook_pos_embed, "forward_hook", self._positions, {}
+        for layer, block in enumerate(model.blocks):
+            yield block, "forward_pre_hook", partial(self._enters, layer), {"with_kwargs": True}
+            yield block, "forward_hook", self._leaves, always
+
+    def _called(self, inside: bool, *_: Any) -> None:
+        self.embedded.inside, self.embedded.tokens = inside, None
+
+    def _embeds(self, module: Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        self.embedded.tokens = None
+        loose = self.embedded.loose
+        # Generated tokens come one by one, and belong to those before them.
+        if loose and (output.shape[1] != 1 or output.shape[0] != loose[-1][0].shape[0]):
+            loose.clear()
+        if inputs:
+            # A copy, lest they change while their keys are in a cache.
+            loose.append((inputs[0].detach().long().clone(), output.detach()))
+
+    def _begins(self, module: Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Take what was just embedded for a pass: `generate` does not go this way, nor users do."""
+        if self.embedded.inside and self.embedded.loose:
+            self.embedded.tokens = self.embedded.loose[-1][0]
+            self.embedded.loose.clear()
+
+    def _positions(self, module: Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        self.embedded.position = None if self.embedded.inside else output.detach()
+
+    def _enters(
+        self, layer: int, block: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        given = signature(block.forward).bind(*args, **kwargs).arguments
+        queries = self._tokens_of(layer, given["resid_pre"])
+        cache = given.get("past_kv_cache_entry")
+        cached = None if cache is None else cache.past_keys
+        keys = None if queries is None else self._with_cached(cached, queries)
+        # What an earlier pass on six tokens may have left behind is not of this one; a pass around
+        # this one gets it back.
+        noted = note_multiplicity(self.model.hook_dict[SCORES_HOOK], None) if layer == 0 else None
+        unknown = _NO_STREAM if queries is None else _NO_CACHE
+        run = BlockRun(
+            layer, keys, unknown, queries=queries, cache=cache, cached=cached, multiplicity=noted
+        )
+        self.running.layers.append(run)
+
+    def _leaves(self, block: Module, inputs: tuple[Any, ...], output: Tensor | None) -> None:
+        run = self.running.layers.pop()
+        assert isinstance(run, BlockRun)
+        if run.multiplicity is not None:
+            note_multiplicity(self.model.hook_dict[SCORES_HOOK], run.multiplicity)
+        if output is not None and run.queries is not None:
+            self.behind[output] = run.queries
+        # A frozen cache keeps the keys that it had.
+        if run.keys is not None and run.cache is not None:
+            keys = run.cache.past_keys
+            if keys is not run.cached and keys.shape[:2] == run.keys.shape:
+                self.behind[keys] = run.keys
+
+    def _tokens_of(self, layer: int, stream: Stream) -> TokenIds | None:
+        known: TokenIds | None = self.behind.get(stream)  # type: ignore[no-untyped-call]
+        if known is None and layer == 0:
+            known, self.embedded.tokens = self.embedded.tokens, None
+            known = self._loose_tokens_of(stream) if known is None else known
+        return known if known is None or known.shape == stream.shape[:2] else None
+
+    def _loose_tokens_of(self, stream: Stream) -> TokenIds | None:
+        """Tokens embedded by themselves, if nothing but these and positions is in a stream."""
+        n = stream.shape[1]
+        if not self.embedded.loose:
+            return None
+        tokens, embeddings = (
+            torch.cat(parts, dim=1)[:, -n:] for parts in zip(*self.embedded.loose, strict=True)
+        )
+        if self.model.cfg.positional_embedding_type == "standard":
+            position = self.embedded.position
+            if position is None or position.shape[1] < n:
+                return None
+            embeddings = embeddings + position[:, -n:]
+        return tokens if torch.equal(embeddings, stream) else None
+
+    def _with_cached(self, cached: Tensor | None, queries: TokenIds) -> TokenIds | None:
+        if cached is None or cached.shape[1] == 0:
+            return queries
+        past: TokenIds | None = self.behind.get(cached)  # type: ignore[no-untyped-call]
+        if past is None or past.shape != cached.shape[:2] or past.shape[0] != queries.shape[0]:
+            return None
+        return torch.cat([past, queries], dim=1)
