@@ -48,14 +48,14 @@ class Embedded(threading.local):
         self.position: Stream | None = None
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class BlockRun(Attended):
     """One run of one block: besides, what it has to leave behind."""
 
-    queries: TokenIds | None
-    cache: Any
-    cached: Tensor | None
-    multiplicity: Tensor | None
+    queries: TokenIds | None = None
+    cache: Any = None
+    cached: Tensor | None = None
+    multiplicity: Tensor | None = None
 
 
 class NoticedTokens(SeenTokens):
@@ -75,8 +75,8 @@ class NoticedTokens(SeenTokens):
     def torch_hooks(self) -> Iterator[TorchHook]:
         """List what is watched: calls, the embedding, and each block."""
         model, always = self.model, {"always_call": True}
-        yield model, "forward_pre_hook", partial(self._called, True), {}
-        yield model, "forward_hook", partial(self._called, False), always
+        yield model, "forward_pre_hook", self._called, {}
+        yield model, "forward_hook", self._returns, always
         yield model.embed, "forward_hook", self._embeds, {}
         yield model.hook_embed, "forward_hook", self._begins, {}
         if model.cfg.positional_embedding_type == "standard":
@@ -85,8 +85,14 @@ class NoticedTokens(SeenTokens):
             yield block, "forward_pre_hook", partial(self._enters, layer), {"with_kwargs": True}
             yield block, "forward_hook", self._leaves, always
 
-    def _called(self, inside: bool, *_: Any) -> None:
-        self.embedded.inside, self.embedded.tokens = inside, None
+    def _called(self, model: Module, inputs: tuple[Any, ...]) -> None:
+        self.embedded.inside, self.embedded.tokens = True, None
+
+    def _returns(self, model: Module, inputs: tuple[Any, ...], output: Any) -> None:
+        tokens = self.embedded.tokens
+        if isinstance(output, Tensor) and tokens is not None:  # it stopped before the first block
+            self.behind[output] = tokens
+        self.embedded.inside, self.embedded.tokens = False, None
 
     def _embeds(self, module: Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         self.embedded.tokens = None
@@ -110,19 +116,18 @@ class NoticedTokens(SeenTokens):
     def _enters(
         self, layer: int, block: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
+        run = BlockRun(layer, None, _NO_STREAM)
+        self.running.layers.append(run)  # first, since `_leaves` takes one away in any case
         given = signature(block.forward).bind(*args, **kwargs).arguments
-        queries = self._tokens_of(layer, given["resid_pre"])
-        cache = given.get("past_kv_cache_entry")
-        cached = None if cache is None else cache.past_keys
-        keys = None if queries is None else self._with_cached(cached, queries)
-        # What an earlier pass on six tokens may have left behind is not of this one; a pass around
-        # this one gets it back.
-        noted = note_multiplicity(self.model.hook_dict[SCORES_HOOK], None) if layer == 0 else None
-        unknown = _NO_STREAM if queries is None else _NO_CACHE
-        run = BlockRun(
-            layer, keys, unknown, queries=queries, cache=cache, cached=cached, multiplicity=noted
-        )
-        self.running.layers.append(run)
+        run.queries = self._tokens_of(layer, given["resid_pre"])
+        run.cache = given.get("past_kv_cache_entry")
+        run.cached = None if run.cache is None else run.cache.past_keys
+        if run.queries is not None:
+            run.keys, run.unknown = self._with_cached(run.cached, run.queries), _NO_CACHE
+        if layer == 0:
+            # What an earlier pass on six tokens may have left behind is not of this one; a pass
+            # around this one gets it back.
+            run.multiplicity = note_multiplicity(self.model.hook_dict[SCORES_HOOK], None)
 
     def _leaves(self, block: Module, inputs: tuple[Any, ...], output: Tensor | None) -> None:
         run = self.running.layers.pop()
@@ -159,10 +164,12 @@ class NoticedTokens(SeenTokens):
             embeddings = embeddings + position[:, -n:]
         return tokens if torch.equal(embeddings, stream) else None
 
-    def _with_cached(self, cached: Tensor | None, queries: TokenIds) -> TokenIds | None:
+    def _with_cached(
+        self, cached: Tensor | None, queries: TokenIds
+    ) -> Int[Tensor, "sample key"] | None:
         if cached is None or cached.shape[1] == 0:
             return queries
-        past: TokenIds | None = self.behind.get(cached)  # type: ignore[no-untyped-call]
+        past: Int[Tensor, "sample past"] | None = self.behind.get(cached)  # type: ignore[no-untyped-call]
         if past is None or past.shape != cached.shape[:2] or past.shape[0] != queries.shape[0]:
             return None
         return torch.cat([past, queries], dim=1)

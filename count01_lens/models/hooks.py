@@ -101,7 +101,7 @@ def hooks_for_one_pass(
         nonlocal depth
         depth += step if threading.get_ident() == here else 0
 
-    def once(hook: Hook, value: Tensor, **named: Any) -> Tensor:
+    def once(hook: Hook, value: Tensor, /, **named: Any) -> Tensor:
         return hook(value, **named) if depth == 1 and threading.get_ident() == here else value
 
     counting: list[TorchHook] = [

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from count01_lens.attention.patches import Ratios
 from count01_lens.attention.noticed_tokens import NoticedTokens
+from count01_lens.attention.patches import Ratios
 from count01_lens.common import bundle, storage
 from count01_lens.counts import readout
 from count01_lens.counts.closed_form import _SEEN, CountForm

@@ -288,8 +288,7 @@ def test_patches_nest_with_ablation_and_with_each_other():
 def test_nothing_is_left_behind_not_even_after_an_exception():
     original = sequence_logits(MODEL, COUNTS)
     with pytest.raises(ZeroDivisionError), cl.patch_attention(MODEL, w01=2.0):
-        assert hooks_left(MODEL) > 0
-        raise ZeroDivisionError
+        1 // (0 if hooks_left(MODEL) > 0 else 1)
     with cl.patch_attention(MODEL, w01=2.0), torch.no_grad():
         cl.compact_logits(MODEL, COUNTS)
     assert hooks_left(MODEL) == 0
