@@ -42,8 +42,8 @@ class Embedded(threading.local):
     """What a thread embedded last, and has not yet run through the first block."""
 
     def __init__(self) -> None:
-        self.inside = False  # a call of the model?
-        self.tokens: TokenIds | None = None  # of a pass that has just begun inside one
+        self.inside = False  # a call of the model, and not of its method `forward`?
+        self.begun: tuple[TokenIds, Stream] | None = None  # by a pass that has just begun
         self.loose: list[tuple[TokenIds, Stream]] = []  # by themselves, as in `generate`
         self.position: Stream | None = None
 
@@ -86,16 +86,16 @@ class NoticedTokens(SeenTokens):
             yield block, "forward_hook", self._leaves, always
 
     def _called(self, model: Module, inputs: tuple[Any, ...]) -> None:
-        self.embedded.inside, self.embedded.tokens = True, None
+        self.embedded.inside, self.embedded.begun = True, None
 
     def _returns(self, model: Module, inputs: tuple[Any, ...], output: Any) -> None:
-        tokens = self.embedded.tokens
-        if isinstance(output, Tensor) and tokens is not None:  # it stopped before the first block
-            self.behind[output] = tokens
-        self.embedded.inside, self.embedded.tokens = False, None
+        begun = self.embedded.begun
+        if isinstance(output, Tensor) and begun is not None:  # it stopped before the first block
+            self.behind[output] = begun[0]
+        self.embedded.inside, self.embedded.begun = False, None
 
     def _embeds(self, module: Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        self.embedded.tokens = None
+        self.embedded.begun = None
         loose = self.embedded.loose
         # Generated tokens come one by one, and belong to those before them.
         if loose and (output.shape[1] != 1 or output.shape[0] != loose[-1][0].shape[0]):
@@ -106,8 +106,8 @@ class NoticedTokens(SeenTokens):
 
     def _begins(self, module: Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Take what was just embedded for a pass: `generate` does not go this way, nor users do."""
-        if self.embedded.inside and self.embedded.loose:
-            self.embedded.tokens = self.embedded.loose[-1][0]
+        if self.embedded.loose:
+            self.embedded.begun = self.embedded.loose[-1]
             self.embedded.loose.clear()
 
     def _positions(self, module: Module, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -144,25 +144,38 @@ class NoticedTokens(SeenTokens):
 
     def _tokens_of(self, layer: int, stream: Stream) -> TokenIds | None:
         known: TokenIds | None = self.behind.get(stream)  # type: ignore[no-untyped-call]
-        if known is None and layer == 0:
-            known, self.embedded.tokens = self.embedded.tokens, None
-            known = self._loose_tokens_of(stream) if known is None else known
-        return known if known is None or known.shape == stream.shape[:2] else None
+        return self._embedded_as(stream) if known is None and layer == 0 else known
 
-    def _loose_tokens_of(self, stream: Stream) -> TokenIds | None:
-        """Tokens embedded by themselves, if nothing but these and positions is in a stream."""
-        n = stream.shape[1]
+    def _embedded_as(self, stream: Stream) -> TokenIds | None:
+        """Tokens from which a stream before the first block comes."""
+        begun, self.embedded.begun = self.embedded.begun, None
+        if begun is not None:
+            # Nobody says when `forward` by itself returns: what begins here may be another pass.
+            # Only hooks can make the stream of the same one differ from what was embedded.
+            hooked = any(
+                self.model.hook_dict[name].fwd_hooks
+                for name in ("hook_embed", "hook_pos_embed")
+                if name in self.model.hook_dict
+            )
+            sure = self.embedded.inside or hooked or self._is_made_of(stream, begun[1])
+            return begun[0] if sure and begun[0].shape == stream.shape[:2] else None
         if not self.embedded.loose:
             return None
-        tokens, embeddings = (
+        n = stream.shape[1]
+        tokens, embedding = (
             torch.cat(parts, dim=1)[:, -n:] for parts in zip(*self.embedded.loose, strict=True)
         )
+        return tokens if self._is_made_of(stream, embedding) else None
+
+    def _is_made_of(self, stream: Stream, embedding: Float[Tensor, "batch n d_model"]) -> bool:
+        """Whether nothing but an embedding and positions is in a stream."""
+        position = self.embedded.position
         if self.model.cfg.positional_embedding_type == "standard":
-            position = self.embedded.position
-            if position is None or position.shape[1] < n:
-                return None
-            embeddings = embeddings + position[:, -n:]
-        return tokens if torch.equal(embeddings, stream) else None
+            here = None if position is None else position[:, -stream.shape[1] :]
+            if here is None or not here.shape == embedding.shape == stream.shape:
+                return False
+            embedding = embedding + here
+        return torch.equal(embedding, stream)
 
     def _with_cached(
         self, cached: Tensor | None, queries: TokenIds
