@@ -3,17 +3,22 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from count01_lens.attention.interventions import HookList, Intervention
-from count01_lens.attention.rows import AskingRows, heads_by_layer, patchable_heads
-from count01_lens.attention.seen_tokens import SeenTokens
+from count01_lens.attention.rows import (
+    AskingRows,
+    heads_by_layer,
+    patchable_heads,
+    pattern_hook,
+    row_hooks,
+)
+from count01_lens.attention.seen_tokens import Pattern, SeenTokens
 from count01_lens.common.types import HookedTransformer
-from count01_lens.models.hooks import HeadName, Hook, several_heads
+from count01_lens.models.hooks import HeadName, several_heads
 from count01_lens.tasks.language import Sentence, parse
 from count01_lens.tasks.places import At, place_at
 
@@ -45,7 +50,6 @@ class CopyFrom(Intervention):
         object.__setattr__(self, "source", sentence)
 
     def _hooks(self, model: HookedTransformer, seen: SeenTokens) -> HookList:
-        seen.check()
         assert isinstance(self.source, Sentence)
         numbers = patchable_heads(model, self.heads)
         tokens = [int(token) for token in self.source.tokens]
@@ -54,40 +58,53 @@ class CopyFrom(Intervention):
                 f"source: has {len(tokens)} tokens, the model reads {model.cfg.n_ctx} (n_ctx): "
                 "expected a shorter sentence"
             )
-        queries = place_at(self.at).queries
-        row = next(position for position, token in enumerate(tokens) if token in queries)
-        layers = list(heads_by_layer(model, numbers))
+        place = place_at(self.at)
+        layers = [layer for layer, _, _ in heads_by_layer(model, numbers)]
+        for layer in layers:
+            if model.blocks[layer].attn.attn_type != "global":
+                raise ValueError(
+                    f"copy_attention: expected layers that see whole sentences, got the local "
+                    f"attention of layer {layer}; choose heads of other layers"
+                )
+        row = next(position for position, token in enumerate(tokens) if token in place.queries)
         with torch.no_grad():
             _, cache = model.run_with_cache(
                 torch.tensor([tokens], device=model.W_E.device),
-                names_filter=[name for name, _, _ in layers],
+                names_filter=[pattern_hook(layer) for layer in layers],
             )
-        return [
-            (name, self._replace(cache[name][0, heads, row, : row + 1], heads, seen))
-            for name, _, heads in layers
-        ]
+        source = torch.cat(
+            [
+                cache[pattern_hook(layer)][0, heads, row, : row + 1]
+                for layer, _, heads in heads_by_layer(model, numbers)
+            ]
+        )
 
-    def _replace(self, new: Float[Tensor, "head key"], heads: list[int], seen: SeenTokens) -> Hook:
-        length = new.shape[-1]
-
-        def hook_pattern(pattern: Tensor, hook: Any) -> Tensor:
-            rows = AskingRows.of(seen.keys(pattern, hook), pattern, place_at(self.at))
+        def new_rows(
+            rows: AskingRows, pattern: Pattern, chosen: list[int], heads: list[int]
+        ) -> Float[Tensor, "row chosen key"]:
             if seen.log_multiplicity(pattern) is not None:
                 raise ValueError(
                     "copy_attention: expected whole sentences, got the compact form, in which "
                     "tokens have no places; run the model on sequences"
                 )
-            lengths = rows.visible.sum(dim=1)
-            if (lengths != length).any():
-                raise ValueError(
-                    f"copy_attention: expected sentences of {length} tokens up to the patched "
-                    f"row, as the source has, got {sorted(set(lengths.tolist()))}"
-                )
-            padded = pattern.new_zeros(len(heads), pattern.shape[-1])
-            padded[:, :length] = new
-            return rows.replaced(pattern, heads, padded)
+            return _spread(source[chosen].to(pattern), ~rows.hidden[:, heads])
 
-        return hook_pattern
+        return row_hooks(model, numbers, place, seen, new_rows)
+
+
+def _spread(
+    source: Float[Tensor, "chosen seen"], visible: Bool[Tensor, "row chosen key"]
+) -> Float[Tensor, "row chosen key"]:
+    """Give the keys that are seen, one after the other, the weights of another sentence."""
+    lengths, expected = visible.sum(dim=-1), source.shape[-1]
+    if (lengths != expected).any():
+        raise ValueError(
+            f"copy_attention: expected sentences of {expected} tokens up to the patched "
+            f"row, as the source has, got {sorted(set(lengths.flatten().tolist()))}"
+        )
+    new = source.new_zeros(visible.shape)
+    new[visible] = source.expand(len(visible), -1, -1).flatten()
+    return new
 
 
 @contextmanager

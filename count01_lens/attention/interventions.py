@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from count01_lens.attention.seen_tokens import GivenTokens, NoticedTokens, SeenTokens, Tokens
+from count01_lens.attention.noticed_tokens import NoticedTokens
+from count01_lens.attention.seen_tokens import GivenTokens, SeenTokens, Tokens
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.models.hooks import Hook, hooks_attached
@@ -44,7 +45,8 @@ class Intervention(ABC):
                 alone can do without.
         """
         seen = GivenTokens(model, tokens)
-        return [*seen.hooks, *self._hooks(model, seen)]
+        hooks = self._hooks(model, seen)
+        return [*seen.hooks, *hooks]
 
     def on_counts(self, form: CountForm) -> CountForm | None:
         """Apply it to tables over counts; None if it cannot be told from counts alone."""

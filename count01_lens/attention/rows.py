@@ -6,7 +6,7 @@ model runs, `PatchedForm` in tables over counts. Both call `RowPatch.rewrite`.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -156,37 +156,13 @@ def patchable_heads(model: HookedTransformer, heads: Iterable[HeadName] | None) 
     check_model(model)
     if model.cfg.attention_dir != "causal":
         raise ValueError("model: expected causal attention, in which '=' sees what stands before")
+    if model.cfg.n_devices > 1:
+        raise ValueError(
+            f"model: expected one device, got {model.cfg.n_devices} (n_devices), between which "
+            "tokens cannot be followed; move the model to one"
+        )
     every = range(model.cfg.n_layers * model.cfg.n_heads)
     return check_heads(model, every if heads is None else heads)
-
-
-def pattern_hooks(
-    model: HookedTransformer, patch: RowPatch, seen: SeenTokens
-) -> list[tuple[str, Hook]]:
-    """Make the hooks that rewrite rows while a model runs."""
-    seen.check()
-
-    def rewrite(chosen: list[int], heads: list[int]) -> Hook:
-        def hook_pattern(pattern: Pattern, hook: Any) -> Pattern:
-            keys = seen.keys(pattern, hook)
-            rows = AskingRows.of(keys, pattern, patch.place)
-            if len(rows.sample) == 0:
-                return pattern
-            key_tokens = keys[rows.sample]
-            table = patch.log_weights.to(pattern)[chosen]
-            weights = table[:, rows.token[:, None], key_tokens].transpose(0, 1)
-            log_n = seen.log_multiplicity(pattern)
-            if log_n is not None:
-                weights = weights + log_n[rows.sample, None, :]
-            weights = weights.masked_fill(~rows.visible[:, None], -math.inf)
-            own = pattern[rows.sample, :, rows.query][:, heads]
-            kept = patch.kept.to(pattern.device)[key_tokens][:, None].expand_as(own)
-            return rows.replaced(pattern, heads, patch.rewrite(own, weights, kept))
-
-        return hook_pattern
-
-    layers = heads_by_layer(model, patch.heads)
-    return [(name, rewrite(chosen, heads)) for name, chosen, heads in layers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,35 +172,115 @@ class AskingRows:
     sample: Int[Tensor, " row"]
     query: Int[Tensor, " row"]
     token: Int[Tensor, " row"]
-    visible: Bool[Tensor, "row key"]
+    keys: Int[Tensor, "row key"]
+    hidden: Bool[Tensor, "row head key"]
 
     @classmethod
-    def of(cls, keys: Int[Tensor, "sample key"], pattern: Tensor, place: Place) -> "AskingRows":
-        """Find the rows in which a model is asked at a place."""
-        first = pattern.shape[-1] - pattern.shape[-2]  # keys from a cache come before the queries
+    def of(cls, keys: Int[Tensor, "sample key"], scores: Pattern, place: Place) -> "AskingRows":
+        """Find the rows in which a model is asked at a place, before their scores are softmaxed.
+
+        Which keys are hidden, later ones, padding, or what is outside of a window, is seen in the
+        scores only: in a pattern they have no weight, but so may others of a collapsed head.
+        """
+        first = scores.shape[-1] - scores.shape[-2]  # keys from a cache come before the queries
         queries = keys[:, first:]
         asking = torch.isin(queries, torch.tensor(place.queries, device=queries.device))
         sample, query = asking.nonzero(as_tuple=True)
-        # Masked keys, later ones or padding, have exactly no weight; but so may others of a
-        # collapsed head. What comes later is never seen in these causal models, and nothing else
-        # is masked.
         position = torch.arange(keys.shape[1], device=keys.device)
-        visible = position[None, :] <= (query + first)[:, None]
-        return cls(sample, query, queries[sample, query], visible)
+        later = (position > (query + first)[:, None])[:, None]
+        hidden = scores[sample, :, query] == -math.inf
+        if scores.dtype == torch.float16 and (hidden & ~later).any():
+            raise ValueError(
+                "attention patch: expected scores that float16 can hold, got some of -inf, which "
+                "may be masked or too large; use model.float()"
+            )
+        return cls(sample, query, queries[sample, query], keys[sample], hidden | later)
 
-    def replaced(self, pattern: Tensor, heads: list[int], new: Tensor) -> Tensor:
+    def replaced(
+        self, pattern: Pattern, heads: list[int], new: Float[Tensor, "row chosen key"]
+    ) -> Pattern:
         """Put new rows of some heads in their place."""
         pattern = pattern.clone()
-        pattern[self.sample[:, None], torch.tensor(heads), self.query[:, None]] = new
+        chosen = torch.tensor(heads, device=pattern.device)
+        pattern[self.sample[:, None], chosen, self.query[:, None]] = new.to(pattern)
         return pattern
+
+
+# From rows, the pattern they are of, and the chosen heads: their places in the choice and numbers.
+NewRows = Callable[[AskingRows, Pattern, list[int], list[int]], Float[Tensor, "row chosen key"]]
+
+
+def row_hooks(
+    model: HookedTransformer,
+    numbers: list[int],
+    place: Place,
+    seen: SeenTokens,
+    new_rows: NewRows,
+) -> list[tuple[str, Hook]]:
+    """Make the hooks that find rows at the scores, and put new ones there at the pattern."""
+    this = object()
+
+    def find(scores: Pattern, hook: Any) -> Pattern:
+        now = seen.attended(scores, hook)
+        if this in now.found:
+            raise ValueError(
+                f"attention patch: expected layer {now.layer} to attend once in a pass, got its "
+                "attention run again by a hook; run the model from its tokens on"
+            )
+        assert now.keys is not None
+        now.found[this] = AskingRows.of(now.keys, scores, place)
+        return scores
+
+    def rewrite(chosen: list[int], heads: list[int]) -> Hook:
+        def hook_pattern(pattern: Pattern, hook: Any) -> Pattern:
+            rows: AskingRows = seen.attended(pattern, hook).found[this]
+            if len(rows.sample) == 0:
+                return pattern
+            return rows.replaced(pattern, heads, new_rows(rows, pattern, chosen, heads))
+
+        return hook_pattern
+
+    hooks: list[tuple[str, Hook]] = []
+    for layer, chosen, heads in heads_by_layer(model, numbers):
+        seen.need([layer])
+        hooks.append((f"blocks.{layer}.attn.hook_attn_scores", find))
+        hooks.append((pattern_hook(layer), rewrite(chosen, heads)))
+    return hooks
+
+
+def pattern_hooks(
+    model: HookedTransformer, patch: RowPatch, seen: SeenTokens
+) -> list[tuple[str, Hook]]:
+    """Make the hooks that rewrite rows while a model runs."""
+
+    def new_rows(
+        rows: AskingRows, pattern: Pattern, chosen: list[int], heads: list[int]
+    ) -> Float[Tensor, "row chosen key"]:
+        # Half precision is for the result only: log-weights rounded to it are other weights.
+        own = pattern[rows.sample, :, rows.query][:, heads]
+        own = own.to(torch.promote_types(own.dtype, torch.float32))
+        table = patch.log_weights.to(own)[chosen]
+        weights = table[:, rows.token[:, None], rows.keys].transpose(0, 1)
+        log_n = seen.log_multiplicity(own)
+        if log_n is not None:
+            weights = weights + log_n[rows.sample, None, :]
+        weights = weights.masked_fill(rows.hidden[:, heads], -math.inf)
+        kept = patch.kept.to(own.device)[rows.keys][:, None].expand_as(own)
+        return patch.rewrite(own, weights, kept)
+
+    return row_hooks(model, patch.heads, patch.place, seen, new_rows)
+
+
+def pattern_hook(layer: int) -> str:
+    """Name the hook point of the attention pattern of a layer."""
+    return f"blocks.{layer}.attn.hook_pattern"
 
 
 def heads_by_layer(
     model: HookedTransformer, numbers: list[int]
-) -> Iterator[tuple[str, list[int], list[int]]]:
-    """Yield hook point, places in `numbers`, and heads within the layer, for each layer."""
+) -> Iterator[tuple[int, list[int], list[int]]]:
+    """Yield number, places in `numbers`, and heads within the layer, for each layer."""
     for layer in range(model.cfg.n_layers):
         chosen = [p for p, number in enumerate(numbers) if number // model.cfg.n_heads == layer]
         if chosen:
-            heads = [numbers[place] % model.cfg.n_heads for place in chosen]
-            yield f"blocks.{layer}.attn.hook_pattern", chosen, heads
+            yield layer, chosen, [numbers[place] % model.cfg.n_heads for place in chosen]

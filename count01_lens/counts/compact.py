@@ -6,6 +6,7 @@ would get together. An absent token has `log 0 = -inf` and gets nothing. All hoo
 work as usual on these six positions.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +16,14 @@ from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import require_counts
-from count01_lens.models.hooks import z_hook
+from count01_lens.models.hooks import hooks_for_one_pass, z_hook
 from count01_lens.tasks.dataset import CountsLike, as_counts, labels_of
 from count01_lens.tasks.language import Token
 from count01_lens.tasks.places import AT_ANSWER, At, place_at
 
 SCORES_HOOK = "blocks.0.attn.hook_attn_scores"
-# Under this name the hook point of the scores carries the multiplicities while a compact run is
-# on its way: later hooks, such as attention patches, have to know them.
+# Under this name and that of the thread the hook point of the scores carries the multiplicities
+# while a compact run is on its way: later hooks, such as attention patches, have to know them.
 MULTIPLICITY = "multiplicity"
 _SEEN_TOKENS = 6  # [BOS] 0 1 2 = a
 
@@ -41,7 +42,7 @@ def compact_hooks(data: CountsLike) -> list[tuple[str, Callable[..., Tensor]]]:
     multiplicity = torch.ones(len(counts), _SEEN_TOKENS, dtype=torch.long)
     multiplicity[:, 1:4] = counts
     log_n = multiplicity.double().log()
-    noted: list[Any] = []
+    mine = threading.local()  # each thread that runs a model has a note of its own
 
     def add_log_multiplicity(
         scores: Float[Tensor, "sample head query key"], hook: Any
@@ -51,16 +52,34 @@ def compact_hooks(data: CountsLike) -> list[tuple[str, Callable[..., Tensor]]]:
                 f"compact_hooks: expected the tokens compact_tokens(data) of the same "
                 f"{len(log_n)} sentences, got scores of shape {list(scores.shape)}"
             )
-        hook.ctx[MULTIPLICITY] = multiplicity
-        noted.append(hook)
-        return scores + log_n[:, None, None, :].to(scores)
+        note_multiplicity(hook, multiplicity)
+        mine.point = hook
+        # In half precision log n would be off by as much as a '1' more or less.
+        precise = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return precise + log_n[:, None, None, :].to(precise)
 
     def forget_multiplicity(z: Float[Tensor, "sample position head d_head"], hook: Any) -> Tensor:
-        while noted:
-            noted.pop().ctx.pop(MULTIPLICITY, None)
+        note_multiplicity(mine.point, None)
         return z
 
     return [(SCORES_HOOK, add_log_multiplicity), (z_hook(0), forget_multiplicity)]
+
+
+def note_multiplicity(
+    point: Any, n: Int[Tensor, "sample position"] | None
+) -> Int[Tensor, "sample position"] | None:
+    """Note at a hook point what this thread runs, None for sequences; return what was noted."""
+    before = noted_multiplicity(point)
+    point.ctx.pop((MULTIPLICITY, threading.get_ident()), None)
+    if n is not None:
+        point.ctx[MULTIPLICITY, threading.get_ident()] = n
+    return before
+
+
+def noted_multiplicity(point: Any) -> Int[Tensor, "sample position"] | None:
+    """Return the multiplicities of the compact run that this thread is in; None if in none."""
+    found: Tensor | None = point.ctx.get((MULTIPLICITY, threading.get_ident()))
+    return found
 
 
 def compact_logits(
@@ -85,5 +104,11 @@ def compact_logits(
     require_counts(model, ignore_hooks=True)
     counts = as_counts(data)
     tokens = compact_tokens(counts).to(model.W_E.device)
-    logits: Tensor = model.run_with_hooks(tokens, fwd_hooks=compact_hooks(counts))
+    point = model.hook_dict[SCORES_HOOK]
+    noted = note_multiplicity(point, None)  # by a run in whose hooks this one is
+    try:
+        with hooks_for_one_pass(model, compact_hooks(counts)):
+            logits: Tensor = model(tokens)
+    finally:
+        note_multiplicity(point, noted)
     return logits[:, place.column]

@@ -4,6 +4,7 @@ Heads are counted through the layers: head h of layer l is number `l * n_heads +
 """
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,8 @@ from count01_lens.common.validation import is_int
 
 HeadName = int | tuple[int, int]
 Hook = Callable[..., Tensor]
+# Module, kind, function, and options of torch's `register_<kind>`.
+TorchHook = tuple[torch.nn.Module, str, Callable[..., Any], dict[str, bool]]
 _BATCH = 16
 
 
@@ -58,18 +61,42 @@ def hooks_attached(
     Hooks that were there before stay, and so do these if TransformerLens resets its own inside.
     """
 
-    def as_torch(name: str, hook: Hook) -> tuple[torch.nn.Module, str, Hook]:
+    def as_torch(name: str, hook: Hook) -> TorchHook:
         point = model.hook_dict[name]
-        return point, "forward_hook", lambda module, inputs, output: hook(output, hook=point)
+        return point, "forward_hook", lambda module, inputs, output: hook(output, hook=point), {}
 
     with torch_hooks(as_torch(name, hook) for name, hook in hooks):
         yield model
 
 
 @contextmanager
-def torch_hooks(
-    hooks: Iterable[tuple[torch.nn.Module, str, Callable[..., Any]]],
-) -> Iterator[None]:
+def hooks_for_one_pass(
+    model: HookedTransformer, hooks: Sequence[tuple[str, Hook]]
+) -> Iterator[HookedTransformer]:
+    """Attach hooks for the one pass that is run in a `with` block, and for no other.
+
+    What other threads run on the model meanwhile, or a hook inside the pass, is left alone.
+    """
+    here, depth = threading.get_ident(), 0
+
+    def count(step: int, *_: Any) -> None:
+        nonlocal depth
+        depth += step if threading.get_ident() == here else 0
+
+    def once(hook: Hook, value: Tensor, /, **named: Any) -> Tensor:
+        return hook(value, **named) if depth == 1 and threading.get_ident() == here else value
+
+    counting: list[TorchHook] = [
+        (model, "forward_pre_hook", partial(count, 1), {}),
+        (model, "forward_hook", partial(count, -1), {"always_call": True}),
+    ]
+    mine = [(name, partial(once, hook)) for name, hook in hooks]
+    with torch_hooks(counting), hooks_attached(model, mine):
+        yield model
+
+
+@contextmanager
+def torch_hooks(hooks: Iterable[TorchHook]) -> Iterator[None]:
     """Register plain torch hooks, given with their module and kind, for a `with` block.
 
     They are found again by what they are, not by torch's handles: Ctrl-C may come before there is a
@@ -77,13 +104,17 @@ def torch_hooks(
     """
     attached = []
     try:
-        for module, kind, function in hooks:
-            attached.append((getattr(module, f"_{kind}s"), function))
-            getattr(module, f"register_{kind}")(function)
+        for module, kind, function, options in hooks:
+            attached.append((module, kind, function))
+            getattr(module, f"register_{kind}")(function, **options)
         yield
     finally:
-        for registry, function in attached:
-            for key in [key for key, known in registry.items() if known is function]:
+        for module, kind, function in attached:
+            registry = getattr(module, f"_{kind}s")
+            # A list first: another thread may register hooks meanwhile.
+            for key in [key for key, known in list(registry.items()) if known is function]:
+                for option in ("with_kwargs", "always_called"):
+                    getattr(module, f"_{kind}s_{option}", {}).pop(key, None)
                 del registry[key]
 
 

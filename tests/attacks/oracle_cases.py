@@ -11,6 +11,7 @@ from tests.attacks.oracles import (
     attack_roc_auc,
     attack_shapley,
 )
+from tests.attacks.patched_runs import WAYS, attack_patches
 
 KINDS = ("minimal", "minimal, no skip", "ensemble", "cooperative")
 # By name: the attack, what is allowed to come of it, cases in the tests and in `make stress`, and
@@ -98,5 +99,13 @@ ATTACKS = {
         20,
         1000,
         "Random splits, written out as text, against str.count and a regular expression",
+    ),
+    "patches": (
+        attack_patches,
+        {f"agrees ({way})" for way in (*WAYS, "list of hooks")},
+        60,
+        2000,
+        "Attention patches of models with one layer or two, windows, grouped or rotary heads, on padded "
+        "and masked batches, with caches in turn, in threads and nested, against rows written by hand",
     ),
 }

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
+from count01_lens.attention import noticed_tokens, rows, seen_tokens
+from count01_lens.attention.noticed_tokens import NoticedTokens
 from count01_lens.attention.patches import Ratios
-from count01_lens.attention.seen_tokens import NoticedTokens
 from count01_lens.common import bundle, storage
 from count01_lens.counts import readout
 from count01_lens.counts.closed_form import _SEEN, CountForm
@@ -90,13 +91,13 @@ def hooks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 def hooks_stay_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def without_finally(self):
-        def notice(module, inputs):
-            self.layers.clear()
-            self.chunks.append(inputs[0])
-
-        handle = self.model.embed.register_forward_pre_hook(notice)
+        handles = [
+            getattr(module, f"register_{kind}")(function, **options)
+            for module, kind, function, options in self.torch_hooks()
+        ]
         yield
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
     monkeypatch.setattr(NoticedTokens, "noticing", without_finally)
 
@@ -106,8 +107,8 @@ def hooks_go_by_their_handles(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_handles(hooks):
         handles = []
         try:
-            for module, kind, function in hooks:
-                handles.append(getattr(module, f"register_{kind}")(function))
+            for module, kind, function, options in hooks:
+                handles.append(getattr(module, f"register_{kind}")(function, **options))
             yield
         finally:
             for handle in handles:
@@ -242,6 +243,33 @@ def ratios_upside_down(monkeypatch: pytest.MonkeyPatch) -> None:
         return good(dataclasses.replace(self, w01=1 / self.w01, w02=1 / self.w02), numbers, own)
 
     monkeypatch.setattr(Ratios, "_log_weights", upside_down)
+
+
+def threads_share_what_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((seen_tokens, "Running"), (noticed_tokens, "Embedded")):
+        own = {"__init__": getattr(module, name).__init__}
+        monkeypatch.setattr(module, name, type("Shared", (), own))
+
+
+def every_earlier_key_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = rows.AskingRows.of.__func__
+
+    def by_position(cls, keys, scores, place):
+        return good(cls, keys, torch.zeros_like(scores), place)
+
+    monkeypatch.setattr(rows.AskingRows, "of", classmethod(by_position))
+
+
+def any_cache_is_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    def of_the_last(self, cached, queries):
+        past = seen[-1] if cached is not None and cached.shape[1] > 0 else queries[:, :0]
+        if len(past) == len(queries):
+            seen.append(torch.cat([past, queries], dim=1))
+        return seen[-1]
+
+    monkeypatch.setattr(NoticedTokens, "_with_cached", of_the_last)
 
 
 # --- The same again --------------------------------------------------------------------------------

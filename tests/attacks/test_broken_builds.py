@@ -79,6 +79,8 @@ SABOTAGES = [
     oracle(sabotages.ties_in_roc_count_nothing, "roc-auc", 30, "area differs"),
     check(sabotages.labels_swapped, checks.attack_separation, 4, "another s-acc"),
     check(sabotages.ratios_upside_down, checks.attack_ratios, 4, "other attention than asked for"),
+    oracle(sabotages.threads_share_what_they_run, "patches", 30, "threads: "),
+    oracle(sabotages.every_earlier_key_is_seen, "patches", 20, "whole: other logits"),
     check(sabotages.order_from_the_process, checks.attack_training_twice, 1, "other parameters"),
     check(sabotages.random_names_in_svg, checks.attack_figures, 4, "other bytes of the same svg"),
     check(sabotages.drawn_by_pyplot, checks.attack_figures, 4, "figures stay open"),

@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from count01_lens.counts.applies import why_not_counts
 from count01_lens.counts.compact import (
-    MULTIPLICITY,
     SCORES_HOOK,
     compact_hooks,
     compact_logits,
     compact_tokens,
+    noted_multiplicity,
 )
 from count01_lens.models.build import build_model
 from count01_lens.tasks.dataset import make_splits
@@ -57,13 +57,16 @@ def test_hooks_refuse_other_tokens():
 def test_multiplicities_are_known_while_it_runs_and_forgotten_after():
     point = MODEL.hook_dict[SCORES_HOOK]
     seen = []
-    watch = ("blocks.0.attn.hook_pattern", lambda pattern, hook: seen.append(dict(point.ctx)))
+    watch = (
+        "blocks.0.attn.hook_pattern",
+        lambda pattern, hook: seen.append(noted_multiplicity(point)),
+    )
     counts = torch.tensor([[1, 2, 3], [0, 7, 1]])
     MODEL.run_with_hooks(compact_tokens(counts), fwd_hooks=[*compact_hooks(counts), watch])
     (found,) = seen
-    assert found[MULTIPLICITY].tolist() == [[1, 1, 2, 3, 1, 1], [1, 0, 7, 1, 1, 1]]
-    assert found[MULTIPLICITY].dtype == torch.long
-    assert MULTIPLICITY not in point.ctx
+    assert found.tolist() == [[1, 1, 2, 3, 1, 1], [1, 0, 7, 1, 1, 1]]
+    assert found.dtype == torch.long
+    assert noted_multiplicity(point) is None
 
 
 def test_hooks_of_the_model_take_part_in_a_compact_run():
