@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from count01_lens.attention.seen_tokens import Pattern, SeenTokens
+from count01_lens.common.precision import at_least_float32
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm, smallest_safe
 from count01_lens.counts.multiplicities import KEYS, Multiplicities
@@ -258,7 +259,7 @@ def pattern_hooks(
     ) -> Float[Tensor, "row chosen key"]:
         # Half precision is for the result only: log-weights rounded to it are other weights.
         own = pattern[rows.sample, :, rows.query][:, heads]
-        own = own.to(torch.promote_types(own.dtype, torch.float32))
+        own = own.to(at_least_float32(own.dtype))
         table = patch.log_weights.to(own)[chosen]
         weights = table[:, rows.token[:, None], rows.keys].transpose(0, 1)
         log_n = seen.log_multiplicity(own)

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from count01_lens.common.precision import at_least_float32
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import require_counts
 from count01_lens.models.hooks import hooks_for_one_pass, z_hook
@@ -55,7 +56,7 @@ def compact_hooks(data: CountsLike) -> list[tuple[str, Callable[..., Tensor]]]:
         note_multiplicity(hook, multiplicity)
         mine.point = hook
         # In half precision log n would be off by as much as a '1' more or less.
-        precise = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        precise = scores.to(at_least_float32(scores.dtype))
         return precise + log_n[:, None, None, :].to(precise)
 
     def forget_multiplicity(z: Float[Tensor, "sample position head d_head"], hook: Any) -> Tensor:
