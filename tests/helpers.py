@@ -15,10 +15,12 @@ from io import StringIO
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pandas as pd
 import torch
 
 from count01_lens.common.storage import sha256
+from count01_lens.heads.head_data import AskedHeads, HeadData
 from count01_lens.models.config import ModelConfig
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.recipe import TrainConfig
@@ -50,6 +52,31 @@ def deep_model(**fields):
         noise = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
         parameter.data += 0.3 * noise
     return model
+
+
+def random_data(rng, *, n=40, n_heads=3, choices=2, **options):
+    """Logits that stand for nothing, of an answer and of an end."""
+    ties = rng.random(n) < 0.3
+    asked = {
+        "answer": AskedHeads(
+            heads=rng.standard_normal((n, n_heads, choices)),
+            rest=rng.standard_normal((n, choices)),
+            answers=rng.integers(0, choices, n),
+            subsets={"ties": ties, "others": ~ties},
+        ),
+        "end": AskedHeads(
+            heads=rng.standard_normal((n, n_heads, 4)),
+            rest=rng.standard_normal((n, 4)),
+            answers=np.full(n, 2),
+        ),
+    }
+    return HeadData(
+        train_outputs=rng.standard_normal((2 * choices, n_heads, 1)),
+        train_answers=np.tile(np.arange(choices), 2),
+        test_outputs=rng.standard_normal((n, n_heads, 1)),
+        asked=asked,
+        **options,
+    )
 
 
 def hooks_left(model) -> int:

@@ -19,8 +19,7 @@ from count01_lens.heads.metrics import (
 )
 from count01_lens.models.build import build_model
 from count01_lens.models.config import ModelConfig
-from tests.heads.test_metrics import random_data
-from tests.helpers import TINY
+from tests.helpers import TINY, random_data
 
 LARGEST = np.finfo(float).max
 EVERY_GROUP = np.array([[bool(n >> head & 1) for head in range(3)] for n in range(1, 8)])

@@ -20,7 +20,7 @@ from count01_lens.models.checkpoints import example_model
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model
 from count01_lens.tasks.dataset import SplitSpec, make_splits
-from tests.helpers import TINY, two_layers
+from tests.helpers import TINY, random_data, two_layers
 
 SPLITS = make_splits()
 SMALL = make_splits(
@@ -48,31 +48,6 @@ def group_masks(groups, n_heads):
 
 def measured(data, masks, metric):
     return METRICS[metric].measure(Groups(data, masks))
-
-
-def random_data(rng, *, n=40, n_heads=3, choices=2, **options):
-    """Logits that stand for nothing, of an answer and of an end."""
-    ties = rng.random(n) < 0.3
-    asked = {
-        "answer": AskedHeads(
-            heads=rng.standard_normal((n, n_heads, choices)),
-            rest=rng.standard_normal((n, choices)),
-            answers=rng.integers(0, choices, n),
-            subsets={"ties": ties, "others": ~ties},
-        ),
-        "end": AskedHeads(
-            heads=rng.standard_normal((n, n_heads, 4)),
-            rest=rng.standard_normal((n, 4)),
-            answers=np.full(n, 2),
-        ),
-    }
-    return HeadData(
-        train_outputs=rng.standard_normal((2 * choices, n_heads, 1)),
-        train_answers=np.tile(np.arange(choices), 2),
-        test_outputs=rng.standard_normal((n, n_heads, 1)),
-        asked=asked,
-        **options,
-    )
 
 
 @pytest.mark.parametrize("model", [MODEL, build_model(ModelConfig(output="residual"))])
