@@ -12,14 +12,6 @@ from jaxtyping import Float
 from count01_lens.common.text import plural, short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
-from count01_lens.counts.closed_form import CountForm
-from count01_lens.counts.readout import (
-    CountReadout,
-    attention_ratios,
-    head_weights,
-    learned_readout,
-    readout,
-)
 from count01_lens.heads.games import (
     Estimate,
     Value,
@@ -38,15 +30,14 @@ from count01_lens.heads.metrics import (
     SUCCESSFUL,
     Groups,
     Metric,
-    category_of,
-    measure_all,
     metrics_of,
 )
 from count01_lens.heads.probe_fits import Fits, check_probe
 from count01_lens.heads.runners import CountRunner
+from count01_lens.heads.tables import count_table, head_table, pair_matrices
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
-from count01_lens.tasks.count01 import CountPrompts, as_task
+from count01_lens.tasks.count01 import as_task
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Task
 
@@ -269,7 +260,7 @@ def analyze_heads(
     singles = Groups(data, np.eye(data.n_heads, dtype=bool))
     counts, notes = None, []
     if isinstance(runner, CountRunner):
-        counts = _counts(runner.form, singles.fits, task)
+        counts = count_table(runner.form, singles.fits, task)
         if runner.form.scores.dtype != model.W_E.dtype:
             own, used = model.W_E.dtype, runner.form.scores.dtype
             notes = [f"its weights are {own}; what they compute is computed in {used}"]
@@ -278,7 +269,7 @@ def analyze_heads(
     if data.n_heads > LARGEST_EXACT:
         notes.append(f"{data.n_heads} heads: too many for all groups; use .sampled_shapley(metric)")
     heads = head_table(singles, head_names(model))
-    pairs, worst = _pairs(singles, heads)
+    pairs, worst = pair_matrices(singles, heads)
     return HeadAnalysis(
         heads=heads,
         counts=counts,
@@ -292,69 +283,3 @@ def analyze_heads(
         model=model,
         task=task,
     )
-
-
-def head_table(singles: Groups, names: list[tuple[int, int]]) -> pd.DataFrame:
-    """Measure every head alone: a row each."""
-    data = singles.data
-    layers, heads = zip(*names, strict=True)
-    columns: dict[str, Any] = {"layer": layers, "head": heads, **measure_all(singles)}
-    flat = data.test_outputs.reshape(len(data.test_outputs), -1)
-    right = singles.fits.predict(flat) == data.test_labels[:, None]
-    for name, mask in data.answer.subsets.items():
-        columns[f"s_acc_{name}"] = right[mask].mean(axis=0) if mask.any() else np.nan
-    columns["category"] = category_of(columns["s_acc"])
-    if data.answer.rest.shape[1] == 2:
-        # The biases of figure F1: by how much a head favours the first answer, and how it varies.
-        margins = data.answer.heads[:, :, 0] - data.answer.heads[:, :, 1]
-        columns |= {"mean_margin": margins.mean(axis=0), "std_margin": margins.std(axis=0)}
-    return pd.DataFrame(columns)
-
-
-def _counts(form: CountForm, fits: Fits, task: Task) -> pd.DataFrame:
-    """What the tables over counts say of each head; only a linear probe is an inequality."""
-    w01, w02 = attention_ratios(form)
-    table = pd.DataFrame({"w01": w01, "w02": w02, "head_weight": head_weights(form)})
-    readouts = {"learned_readout": [learned_readout(form, head) for head in range(len(table))]}
-    if fits.weights is not None:
-        readouts = {"readout": _of_probes(form, fits.weights), **readouts}
-    test = task.questions["answer"].test
-    assert isinstance(test, CountPrompts)
-    for name, inequalities in readouts.items():
-        table[name] = [str(each) for each in inequalities]
-        table[f"{name}_off"] = [each.disagreement(test.counts) for each in inequalities]
-    return table
-
-
-def probe_readouts(form: CountForm, weights: Float[Array, "head feature_and_bias"]) -> list[str]:
-    """Write linear probes, one of each head, as inequalities over counts."""
-    return [str(each) for each in _of_probes(form, weights)]
-
-
-def _of_probes(
-    form: CountForm, weights: Float[Array, "head feature_and_bias"]
-) -> list[CountReadout]:
-    d_head = form.values.shape[-1]
-    return [
-        readout(form, head, row[head * d_head : (head + 1) * d_head], float(row[-1]))
-        for head, row in enumerate(weights)
-    ]
-
-
-def _pairs(singles: Groups, heads: pd.DataFrame) -> tuple[dict[str, Array], float]:
-    data, n = singles.data, singles.data.n_heads
-    first, second = np.triu_indices(n, 1)
-    names = [metric.name for metric in metrics_of(data)]
-    matrices = {name: np.diag(heads[name].to_numpy()) for name in names}
-    if len(first) == 0:
-        return matrices, float("nan")
-    masks = np.zeros((len(first), n), dtype=bool)
-    masks[np.arange(len(first)), first] = masks[np.arange(len(first)), second] = True
-    start, fits = None, singles.fits
-    if fits.starts is not None and fits.objectives is not None:
-        better = np.where(fits.objectives[first] <= fits.objectives[second], first, second)
-        start = fits.starts[better]
-    pairs = Groups(data, masks, start=start)
-    for name, values in measure_all(pairs).items():
-        matrices[name][first, second] = matrices[name][second, first] = values
-    return matrices, pairs.fits.worst_gradient

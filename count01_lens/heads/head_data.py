@@ -4,19 +4,22 @@ From here on nobody knows what the task is, nor how the model was run.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from count01_lens.common.text import listed
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.heads.made_from import MadeFrom
 from count01_lens.heads.runners import HookRunner, Runner, check_ids, runner_for
 from count01_lens.tasks.count01 import as_task
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Question, Task
+
+_SAFE_EXPONENT = 960  # sums over any number of heads of what is below 2^960 are numbers
 
 # Logits of every question, by its name, with only the heads of each group.
 GroupLogits = Callable[
@@ -40,6 +43,25 @@ class AskedHeads:
     def logits(self) -> Float[Array, "prompt choice"]:
         """Logits of the whole model."""
         return np.asarray(self.heads.sum(axis=1) + self.rest)
+
+    def in_range(self) -> "AskedHeads":
+        """The same attributions, in a unit in which no sum over heads overflows.
+
+        The unit is a power of two, and 1 for all but astronomic ones. Raises if some are no
+        numbers.
+        """
+        check_finite("attributions", self.heads)
+        if not np.isfinite(self.rest).all():
+            raise ValueError(
+                "expected finite logits, got NaN or infinite ones from what no head writes: "
+                "biases, the skip connection or MLPs; scale the model's weights down"
+            )
+        largest = max(np.abs(self.heads).max(), np.abs(self.rest).max())
+        exponent = int(np.frexp(largest)[1]) - _SAFE_EXPONENT
+        if exponent <= 0:
+            return self
+        heads, rest = (np.ldexp(part, -exponent) for part in (self.heads, self.rest))
+        return replace(self, heads=heads, rest=rest)
 
     def leads(self) -> tuple[Float[Array, "head prompt other"], Float[Array, "prompt other"]]:
         """By how much the right choice leads each other one: by each head, and by the rest."""
@@ -128,12 +150,22 @@ class HeadData:
         """Accuracy of the whole model: each question's, and of the answer's subsets."""
         found: dict[str, float] = {}
         for name, asked in self.asked.items():
-            right = asked.right_by_logits(asked.logits)
+            right = asked.right_by_logits(asked.in_range().logits)
             found[name] = float(right.mean())
             if name == "answer":
                 for subset, mask in asked.subsets.items():
                     found[subset] = float(right[mask].mean()) if mask.any() else float("nan")
         return found
+
+
+def check_finite(what: str, values: Float[Array, "prompt head part"]) -> None:
+    """Raise if some heads gave no numbers."""
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=(0, 2)))
+    if len(bad):
+        raise ValueError(
+            f"heads {listed(bad.tolist())}: expected finite {what}, got NaN or infinite ones; "
+            "these heads overflow: scale their weights down, or run the model in float64"
+        )
 
 
 def collect(runner: Runner, task: Task, probe: Any = None) -> HeadData:

@@ -5,16 +5,15 @@ here knows the task. Groups are rows of booleans, a column per head.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
-from count01_lens.common.text import listed
 from count01_lens.common.types import Array
-from count01_lens.heads.head_data import AskedHeads, HeadData
+from count01_lens.heads.head_data import AskedHeads, HeadData, check_finite
 from count01_lens.heads.probe_fits import Fits, fit_probes
 
 Masks = Bool[Array, "group head"]
@@ -23,7 +22,6 @@ _TOGETHER = 256  # groups at a time: their logits fit into the memory of any lap
 # What a head gives varies by rounding alone if by less than this many roundings of its size: a sum
 # of thousands of terms, such as over the tokens of a sentence, is off by no more.
 _ROUNDINGS = 64
-_SAFE_EXPONENT = 960  # sums over any number of heads of what is below 2^960 are numbers
 
 # What heads are called by the accuracy of their probe: the paper's bound, and ours for "close to a
 # coin flip".
@@ -75,7 +73,7 @@ class Groups:
             return self._fits
         data = self.data
         for outputs in (data.train_outputs, data.test_outputs):
-            _check_finite("outputs", outputs)
+            check_finite("outputs", outputs)
         return fit_probes(
             data.train_outputs.reshape(len(data.train_outputs), -1),
             data.train_labels,
@@ -91,7 +89,7 @@ class Groups:
         return self.fits.scores(flat, self.data.test_labels)
 
     def _added_up(self, asked: AskedHeads) -> Float[Array, " group"]:
-        by_head, rest = in_range(asked).leads()
+        by_head, rest = asked.in_range().leads()
         flat = by_head.reshape(len(by_head), -1)
         leads = ((part @ flat).reshape(len(part), *rest.shape) + rest for part in self.parts())
         return np.concatenate([asked.right(each).mean(axis=1) for each in leads])
@@ -125,7 +123,7 @@ def roc_auc(groups: Groups) -> Float[Array, " group"]:
     Of two choices the larger area, as in the paper; of more their mean, one against the rest. What
     is the same for every prompt up to rounding ranks none of them: it counts as exactly the same.
     """
-    asked = in_range(groups.data.answer)
+    asked = groups.data.answer.in_range()
     constant = constant_heads(groups.data)
     by_choice = []
     for choice in range(asked.rest.shape[1]):
@@ -154,34 +152,6 @@ def _varies_by_rounding(
     low, high = values.min(axis=0), values.max(axis=0)
     # Halves, because a difference of finite numbers may not be one.
     return np.asarray(high / 2 - low / 2 <= _ROUNDINGS * eps * np.maximum(high, -low) / 2)
-
-
-def in_range(asked: AskedHeads) -> AskedHeads:
-    """The same attributions, in a unit in which no sum over heads overflows.
-
-    The unit is a power of two, and 1 for all but astronomic ones. Raises if some are no numbers.
-    """
-    _check_finite("attributions", asked.heads)
-    if not np.isfinite(asked.rest).all():
-        raise ValueError(
-            "expected finite logits, got NaN or infinite ones from what no head writes: biases, "
-            "the skip connection or MLPs; scale the model's weights down"
-        )
-    largest = max(np.abs(asked.heads).max(), np.abs(asked.rest).max())
-    exponent = int(np.frexp(largest)[1]) - _SAFE_EXPONENT
-    if exponent <= 0:
-        return asked
-    heads, rest = (np.ldexp(part, -exponent) for part in (asked.heads, asked.rest))
-    return replace(asked, heads=heads, rest=rest)
-
-
-def _check_finite(what: str, values: Float[Array, "prompt head part"]) -> None:
-    bad = np.flatnonzero(~np.isfinite(values).all(axis=(0, 2)))
-    if len(bad):
-        raise ValueError(
-            f"heads {listed(bad.tolist())}: expected finite {what}, got NaN or infinite ones; "
-            "these heads overflow: scale their weights down, or run the model in float64"
-        )
 
 
 def areas(

@@ -17,10 +17,10 @@ from count01_lens.common.types import Array
 from count01_lens.common.validation import check_ints
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.readout import attention_ratios, head_weights
-from count01_lens.heads.analysis import head_table
 from count01_lens.heads.head_data import collect
 from count01_lens.heads.metrics import Groups
 from count01_lens.heads.runners import CountRunner
+from count01_lens.heads.tables import head_table
 from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.dataset import Splits, make_splits
 from count01_lens.tasks.prompts import Task

@@ -79,12 +79,23 @@ def test_outputs_that_overflow_are_named(part):
 
 
 def test_logits_of_a_run_that_overflow_are_refused():
-    def run(mask):
-        return {"answer": np.full((40, 2), np.inf), "end": np.zeros((40, 4))}
+    def run(masks):
+        for _ in masks:
+            yield {"answer": np.full((40, 2), np.inf), "end": np.zeros((40, 4))}
 
     data = random_data(np.random.default_rng(0), group_logits=run)
     with pytest.raises(ValueError, match=r"heads \[0\]: expected finite logits of 'answer'"):
         METRICS["l_acc"].measure(Groups(data, EVERY_GROUP))
+
+
+def test_the_whole_model_near_the_largest_float():
+    """Sums over heads that overflow still have an order."""
+    data = random_data(np.random.default_rng(5))
+    large = {
+        name: replace(asked, heads=np.ldexp(asked.heads, 1019), rest=np.ldexp(asked.rest, 1019))
+        for name, asked in data.asked.items()
+    }
+    assert replace(data, asked=large).accuracies() == data.accuracies()
 
 
 def test_probes_of_outputs_near_the_largest_float():

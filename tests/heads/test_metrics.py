@@ -217,7 +217,8 @@ def nothing(answers, **options):
 
 
 @pytest.mark.parametrize(
-    "run", [None, lambda mask: {"answer": np.zeros((4, 2)), "end": np.zeros((4, 3))}]
+    "run",
+    [None, lambda masks: ({"answer": np.zeros((4, 2)), "end": np.zeros((4, 3))} for _ in masks)],
 )
 def test_where_nothing_leads_the_later_choice_is_given(run):
     """By adding up and by really running: equal logits are '5', as in the paper, and no end."""
@@ -252,9 +253,10 @@ def test_a_deep_model_is_measured_by_running_it_without_heads():
 def test_a_group_is_run_once_for_all_metrics():
     runs = []
 
-    def run(mask):
-        runs.append(mask.tolist())
-        return {"answer": np.zeros((40, 2)), "end": np.zeros((40, 4))}
+    def run(masks):
+        for mask in masks:
+            runs.append(mask.tolist())
+            yield {"answer": np.zeros((40, 2)), "end": np.zeros((40, 4))}
 
     data = random_data(np.random.default_rng(1), group_logits=run)
     masks = group_masks([[0], [1, 2], [0, 1, 2]], 3)
