@@ -306,5 +306,5 @@ def test_groups_of_a_model_that_was_changed_since_are_refused():
         logits = model_logits(model, SMALL.test, "answer")
     ended = float((logits.argmax(-1) == 7).double().mean())
     assert data.accuracies()["end"] == pytest.approx(ended)
-    with pytest.raises(ValueError, match="its weights or its hooks have changed since"):
+    with pytest.raises(ValueError, match="hooks were attached to it or taken off since"):
         measured(data, group_masks([[0, 1]], 6), "l_acc")

@@ -145,7 +145,7 @@ def test_the_data_set_is_that_of_the_analysis():
     assert session.task.splits is TINY
     with pytest.raises(ValueError, match="splits: expected the data set of the analysis"):
         PatchSession(MODEL, cl.make_splits(1), ANALYSIS)
-    with pytest.raises(ValueError, match="model: expected the one that was analysed"):
+    with pytest.raises(ValueError, match="model: expected the model that was analysed"):
         PatchSession(cl.build_model(), TINY, ANALYSIS)
 
 

@@ -144,7 +144,7 @@ def test_a_loaded_analysis_takes_its_model_from_a_checkpoint(tmp_path, quick):
     assert "CircuitsVis" in page
 
     save_checkpoint(minimal_model(), tmp_path / "other")
-    with pytest.raises(ValueError, match="model: expected the one that was analysed, got"):
+    with pytest.raises(ValueError, match="other: expected the model that was analysed, got"):
         loaded.report(tmp_path / "report.html", checkpoint=tmp_path / "other")
     other = dataclasses.replace(loaded, task=Count01(TINY))
     with pytest.raises(ValueError, match="splits: expected the data set of the analysis"):
