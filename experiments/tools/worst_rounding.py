@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
+from count01_lens.counts.closed_form import smallest_safe
 from count01_lens.tasks.language import Token
 
 _FINE = torch.float64
@@ -75,7 +76,7 @@ def worst_margins(
         tokens: the sequence.
         dtype: whose roundings are made.
     """
-    run = _Run(model, tokens)
+    run = _Run(model, tokens, smallest_safe(dtype))
     ways = {"sequence": run.sequence, "compact": run.compact, "closed form": run.closed_form}
     found = {}
     for way, margin in ways.items():
@@ -88,13 +89,13 @@ def worst_margins(
 class _Run:
     """One sentence, run on a machine in the ways of the library."""
 
-    def __init__(self, model: HookedTransformer, tokens: list[int]):
+    def __init__(self, model: HookedTransformer, tokens: list[int], safe: float):
         self.weights = {
             name.rpartition(".")[2]: parameter.detach().to(_FINE)
             for name, parameter in model.named_parameters()
         }
         self.scale = float(model.blocks[0].attn.attn_scale)
-        self.tokens = tokens
+        self.tokens, self.safe = tokens, safe
 
     def sequence(self, machine: Machine) -> Float[Tensor, ""]:
         """Run the tokens as they are; each position may round keys and values in its own way."""
@@ -112,8 +113,11 @@ class _Run:
     def closed_form(self, machine: Machine) -> Float[Tensor, ""]:
         """Divide Σ n (e^S v) by Σ n e^S, scores relative to the largest of all, and fuse tables."""
         every = list(range(Token.FOUR))
-        scores, values = self._scores_and_values(machine, every)
         n = torch.tensor([[[float(self.tokens.count(token)) for token in every]]], dtype=_FINE)
+        exact, _ = self._scores_and_values(Machine(), every)
+        if bool(((exact - exact.amax(dim=-1, keepdim=True)).exp() @ n.mT < self.safe).any()):
+            return self.compact(machine)  # the library, too, takes the softmax then
+        scores, values = self._scores_and_values(machine, every)
         below = machine.rounded(scores - scores.amax(dim=-1, keepdim=True))
         weight = machine.rounded_function(below.exp()).mT
         inverse = machine.rounded(1 / machine.product(n, weight))
