@@ -77,7 +77,7 @@ class SeenTokens:
         n = noted_multiplicity(self.model.hook_dict[SCORES_HOOK])
         return None if n is None else n.to(like).log()
 
-    def _check_shape(self, keys: Int[Tensor, "sample key"], scores: Pattern) -> None:
+    def _check_shape(self, keys: Int[Tensor, "known_sample known_key"], scores: Pattern) -> None:
         if keys.shape != (scores.shape[0], scores.shape[-1]):
             raise ValueError(
                 f"attention patch: expected a pattern over the tokens {list(keys.shape)} that were "
@@ -139,7 +139,7 @@ class GivenTokens(SeenTokens):
         self.running.layers.clear()
         return z
 
-    def _check_shape(self, keys: Int[Tensor, "sample key"], scores: Pattern) -> None:
+    def _check_shape(self, keys: Int[Tensor, "known_sample known_key"], scores: Pattern) -> None:
         shape = (scores.shape[0], scores.shape[-1])
         if keys.shape != shape or scores.shape[-2] != scores.shape[-1]:
             raise self._other_tokens(shape)

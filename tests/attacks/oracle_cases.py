@@ -103,7 +103,7 @@ ATTACKS = {
     "patches": (
         attack_patches,
         {f"agrees ({way})" for way in (*WAYS, "list of hooks")},
-        60,
+        40,
         2000,
         "Attention patches of models with one layer or two, windows, grouped or rotary heads, on padded "
         "and masked batches, with caches in turn, in threads and nested, against rows written by hand",

@@ -353,9 +353,9 @@ def test_rows_in_half_precision_are_rounded_once(dtype):
 def test_the_compact_form_is_as_good_as_sequences_in_half_precision(dtype):
     """Adding log n in half precision was ten times worse, and took ties for decided."""
     model, split = cl.example_model().to(dtype), cl.make_splits().test
-    right = cl.compact_logits(cl.example_model().double(), split.counts[:40])
-    whole = torch.stack([model(row[None])[0, -3] for row in split.sequences()[:40]]).double()
-    compact = cl.compact_logits(model, split.counts[:40])
+    right = cl.compact_logits(cl.example_model().double(), split.counts[:12])
+    whole = torch.stack([model(row[None])[0, -3] for row in split.sequences()[:12]]).double()
+    compact = cl.compact_logits(model, split.counts[:12])
     assert compact.dtype == dtype
     error = (compact.double() - right).square().mean().sqrt()
     assert error <= 1.5 * (whole - right).square().mean().sqrt()
