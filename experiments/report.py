@@ -209,7 +209,8 @@ def _numbers(row: Mapping[str, Any]) -> Markup:
         rows.append([element("code", _breakable(name)), anything(known["mean"]), between, n])
     name = row["row"]
     data = json.dumps(row["numbers"], indent=2, ensure_ascii=False).encode()
-    link = paragraph(download(f"{name}_numbers.json", data), "downloads")
+    instead = f"{name}/numbers.json of the results"
+    link = paragraph(download(f"{name}_numbers.json", data, instead=instead), "downloads")
     columns = ["number", "value", "95 % interval", "n"]
     return table(columns, rows, f"Numbers of {name}") + link
 

@@ -119,12 +119,12 @@ def _foreign_code(model: HookedTransformer) -> Iterator[str]:
             yield f"{name or 'the model'} has a {method} of its own"
 
 
-_FOUND: Remembered[str | None] = Remembered(most=1000)
+FOUND: Remembered[str | None] = Remembered(most=1000)
 
 
 def _found_by_running(model: HookedTransformer) -> str | None:
     """Tell in what a plain run of a model differs from its tables; each model is run once."""
-    return _FOUND.recall(fingerprint(model), lambda: _difference(model))
+    return FOUND.recall(fingerprint(model), lambda: _difference(model))
 
 
 def few_sentences(model: HookedTransformer) -> Int[Tensor, "sample 3"]:
@@ -144,7 +144,10 @@ def _difference(model: HookedTransformer) -> str | None:
     weights = {name: weight.unsqueeze(0) for name, weight in plain.named_parameters()}
     scale = float(plain.blocks[0].attn.attn_scale)
     form = CountForm.from_parameters(weights, scale)
-    sizes = CountForm.from_parameters({name: w.abs() for name, w in weights.items()}, abs(scale))
+    # How large the numbers are that are added up, and what may be lost where they underflow.
+    lost = torch.finfo(torch.float64).tiny / torch.finfo(torch.float64).eps
+    large = {name: weight.abs() + lost for name, weight in weights.items()}
+    sizes = CountForm.from_parameters(large, abs(scale))
     output = sizes.values.amax()
     logit = (sizes.values @ sizes.logit_weights).amax(dim=2).sum(dim=1).amax()
     logit += sizes.logit_bias.amax()

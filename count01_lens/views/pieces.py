@@ -168,13 +168,12 @@ def figures(drawn: Iterable[str]) -> Markup:
 
 
 def download(
-    name: str, data: bytes, *, largest: int = LARGEST_DOWNLOAD, instead: str = "see {name}"
+    name: str, data: bytes, *, largest: int = LARGEST_DOWNLOAD, instead: str = "see the data"
 ) -> Markup:
     """Write a link that saves a text file, which it carries; of a large one, where to find it."""
     size = file_size(len(data))
     if len(data) > largest:
-        place = instead.replace("{name}", name)
-        return element("span", f"{name}: {size}, too large to carry here; {place}")
+        return element("span", f"{name}: {size}, too large to carry here; {instead}")
     media = "application/json" if name.endswith(".json") else "text/csv"
     uri = f"data:{media};charset=utf-8,{quote(data, safe='/,:;+=()*-_.!~')}"
     return element("a", f"{name} ({size})", href=uri, download=name)

@@ -156,5 +156,5 @@ def test_a_download_carries_every_byte_or_says_where_they_are():
     assert unquote(html.unescape(address)) == text
     assert 'download="data.csv"' in link
     assert "application/json" in download("data.json", b"{}")
-    large = download("data.csv", b"1" * 1_500_000, instead="see {name} there")
+    large = download("data.csv", b"1" * 1_500_000, instead="see data.csv there")
     assert large == ("<span>data.csv: 1.5 MB, too large to carry here; see data.csv there</span>")
