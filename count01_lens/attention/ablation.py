@@ -45,11 +45,13 @@ class Ablate(Intervention):
         object.__setattr__(self, "heads", several_heads(self.heads))
         check_choice("mode", self.mode, ("zero", "mean"))
 
-    def on_counts(self, form: CountForm) -> CountForm:
-        """Apply it to tables over counts."""
+    def on_counts(self, form: CountForm) -> CountForm | None:
+        """Apply it to tables over counts, unless its mean is over prompts written out as tokens."""
         numbers = head_numbers(self.heads, 1, form.scores.shape[1])
         if self.mode == "zero":
             return form.with_outputs_of(numbers, 0.0)
+        if isinstance(self.data, Prompts):
+            return None
         means = CountRunner(form).outputs(as_prompts(self._data())).mean(dim=0)
         return PatchedForm.of(form).with_outputs_of(numbers, means[numbers])
 

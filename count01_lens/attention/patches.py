@@ -166,7 +166,8 @@ def patch_attention(
     Args:
         model: any HookedTransformer over the eight tokens.
         w01: attention of one '0' over that of one '1'. 0 takes all from '0' (and from '2', whose
-            ratio is to '0'), infinity all from '1'; None keeps each head's own ratio.
+            ratio is to '0'), infinity all from '1'; None keeps each head's own ratio, that of its
+            weights, whatever hooks do to scores.
         w02: attention of one '0' over that of one '2', likewise. Not 0 together with w01 = 0.
         heads: numbers, or (layer, head) pairs; all by default.
         others: "zero", as in the paper: '[BOS]' and '=' get nothing. "keep": they keep their

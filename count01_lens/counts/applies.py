@@ -15,6 +15,7 @@ from torch import Tensor
 from count01_lens.common.remembered import Remembered
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.fingerprint import (
+    code_of,
     exact_copy,
     fingerprint,
     hooked_modules,
@@ -124,7 +125,7 @@ FOUND: Remembered[str | None] = Remembered(most=1000)
 
 def _found_by_running(model: HookedTransformer) -> str | None:
     """Tell in what a plain run of a model differs from its tables; each model is run once."""
-    return FOUND.recall(fingerprint(model), lambda: _difference(model))
+    return FOUND.recall((fingerprint(model), code_of(model)), lambda: _difference(model))
 
 
 def few_sentences(model: HookedTransformer) -> Int[Tensor, "sample 3"]:
@@ -137,11 +138,11 @@ def few_sentences(model: HookedTransformer) -> Int[Tensor, "sample 3"]:
 def _difference(model: HookedTransformer) -> str | None:
     """Compare head outputs and logits on a few sentences, also with a head set to zero."""
     # It asks this module which models it may take.
-    from count01_lens.counts.closed_form import CountForm
+    from count01_lens.counts.closed_form import CountForm, count_parameters
     from count01_lens.counts.multiplicities import Multiplicities
 
     plain = exact_copy(model)
-    weights = {name: weight.unsqueeze(0) for name, weight in plain.named_parameters()}
+    weights = {name: weight.unsqueeze(0) for name, weight in count_parameters(plain).items()}
     scale = float(plain.blocks[0].attn.attn_scale)
     form = CountForm.from_parameters(weights, scale)
     # How large the numbers are that are added up, and what may be lost where they underflow.

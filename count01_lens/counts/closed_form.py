@@ -17,7 +17,7 @@ from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from count01_lens.common.precision import at_least_float32
+from count01_lens.common.precision import at_least_float32, without_autocast
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import require_counts
 from count01_lens.counts.multiplicities import KEYS, Multiplicities
@@ -41,6 +41,7 @@ class CountForm:
     logit_bias: Float[Tensor, "model token=8 vocab"]
 
     @classmethod
+    @without_autocast
     def from_parameters(
         cls, parameters: Mapping[str, Float[Tensor, "model ..."]], attn_scale: float = 1.0
     ) -> "CountForm":
@@ -87,14 +88,7 @@ class CountForm:
                 "models: expected one (d_model, n_heads, d_head) and one attn_scale, "
                 f"got {sorted(shapes)} and {sorted(scales)}; make a CountForm of each"
             )
-        states = [
-            {
-                name: parameter.detach().cpu().to(dtype or at_least_float32(parameter.dtype))
-                for name, parameter in model.named_parameters()
-                if name != "pos_embed.W_pos"  # zero, and of another size where n_ctx differs
-            }
-            for model in models
-        ]
+        states = [count_parameters(model, dtype) for model in models]
         stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
         return cls.from_parameters(stacked, scales.pop())
 
@@ -114,10 +108,10 @@ class CountForm:
         """
         require_counts(model)
         parameters = {
-            name: (parameter.detach().cpu().to(dtype).abs() + floor).unsqueeze(0)
-            for name, parameter in model.named_parameters()
+            name: (parameter.abs() + floor).unsqueeze(0)
+            for name, parameter in count_parameters(model, dtype).items()
         }
-        return cls.from_parameters(parameters, float(model.blocks[0].attn.attn_scale))
+        return cls.from_parameters(parameters, abs(float(model.blocks[0].attn.attn_scale)))
 
     def with_outputs_of(
         self, heads: Sequence[int], outputs: float | Float[Tensor, "chosen d_head"]
@@ -140,6 +134,7 @@ class CountForm:
         attention = torch.softmax(scores + log_n, dim=-1)
         return rearrange(attention, "... (q key) -> ... q key", q=sentences.n.shape[-2])
 
+    @without_autocast
     def head_outputs(self, sentences: Multiplicities) -> Float[Tensor, "model sample head d_head"]:
         """Compute `hook_z` of every head."""
         outputs = self._outputs_by_coordinate(sentences)
@@ -194,11 +189,13 @@ class CountForm:
         values = self.values[:, :, KEYS]
         return einsum(attention, values, "m sample head key, m head key d -> m sample d head")
 
+    @without_autocast
     def head_logits(self, sentences: Multiplicities) -> Float[Tensor, "model sample head vocab"]:
         """Compute the direct logit attribution of every head, `O_i · w_{i,t}`."""
         outputs = self.head_outputs(sentences)
         return einsum(outputs, self.logit_weights, "m sample head d, m head d t -> m sample head t")
 
+    @without_autocast
     def logits(self, sentences: Multiplicities) -> Float[Tensor, "model sample vocab"]:
         """Compute the logits of the next token."""
         outputs = rearrange(
@@ -208,6 +205,21 @@ class CountForm:
         # A batched product with gaps in its input would be taken apart, model by model.
         current = sentences.asked.contiguous()
         return outputs @ weights + current @ self.logit_bias[:, sentences.rows]
+
+
+def count_parameters(
+    model: HookedTransformer, dtype: torch.dtype | None = None
+) -> dict[str, Float[Tensor, "..."]]:
+    """Take the parameters that tables are made from, by name, also where two share one tensor.
+
+    They are in a dtype, or in the model's own, but in at least float32.
+    """
+    state = model.state_dict()
+    attention = (f"blocks.0.attn.{kind}_{letter}" for kind in "Wb" for letter in "QKVO")
+    return {
+        name: state[name].cpu().to(dtype or at_least_float32(state[name].dtype))
+        for name in ("embed.W_E", *attention, "unembed.W_U", "unembed.b_U")
+    }
 
 
 def scores_and_values(

@@ -74,7 +74,9 @@ class CountReadout:
 
         α is infinite where '[BOS]' and '=' outweigh all counts beyond any number.
         """
-        signs, logs = np.sign(self.values), self.scores + _logs(self.values)
+        # Large scores have no digits left for logarithms.
+        logs = self.scores - self.scores.max() + _logs(self.values)
+        signs = np.sign(self.values)
         # '[BOS]' and '=' may both be beyond any number, with opposite signs: they are added up in a
         # unit of their own before they are compared with the rest.
         ends = logs[[0, 4]].max()
@@ -96,8 +98,9 @@ class CountReadout:
         # Tokens of equal scores are added up first, so that what cancels leaves the decision to
         # the rest; sums are then compared by their logarithms, of which none overflows.
         signs, logs = [], []
-        for score in np.unique(self.scores):
-            values = np.where(self.scores == score, self.values, 0.0)
+        scores = self.scores - self.scores.max()
+        for score in np.unique(scores):
+            values = np.where(scores == score, self.values, 0.0)
             exponent = max(int(np.frexp(np.abs(values).max())[1]) - _SAFE_EXPONENT, 0)
             sums = n @ np.ldexp(values, -exponent)
             signs.append(np.sign(sums))

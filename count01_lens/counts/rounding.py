@@ -108,7 +108,7 @@ class MarginBound:
         floor, gamma = precision.lost / precision.unit, precision.gamma
         self.form = form = CountForm.from_models([model], dtype=_FINE)
         magnitudes = CountForm.magnitudes(model, _FINE, floor=floor)
-        scale = float(model.blocks[0].attn.attn_scale)
+        scale = abs(float(model.blocks[0].attn.attn_scale))
 
         scores = form.scores[0, :, Token.EQUALS, _SEEN]
         products = magnitudes.scores[0, :, Token.EQUALS, _SEEN]
@@ -235,7 +235,7 @@ def _read(
 def _largest(model: HookedTransformer, magnitudes: CountForm, scale: float) -> float:
     """Bound everything that is computed on the way to the margin, to see that it is finite."""
     attn = model.blocks[0].attn
-    size = {name: value.detach().cpu().to(_FINE).abs() for name, value in attn.named_parameters()}
+    size = {name: value.detach().cpu().to(_FINE).abs() for name, value in attn.state_dict().items()}
     embedding = model.W_E.detach().cpu().to(_FINE).abs()
     reads = [embedding @ size[f"W_{letter}"] + size[f"b_{letter}"][:, None] for letter in "QKV"]
     outputs = magnitudes.values[0].amax(dim=1)

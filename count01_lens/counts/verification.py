@@ -147,7 +147,8 @@ def verify(
 
     Args:
         model: one that `why_not_counts` has nothing against.
-        up_to: the size; time grows with its third power.
+        up_to: the size; time grows with its third power. Sentences longer than the model reads
+            (n_ctx) are computed as if it did.
         dtype: precision of the computation.
         keep: how many counterexamples to keep, smallest first.
         progress: show a progress bar; None shows it in a terminal or notebook only.

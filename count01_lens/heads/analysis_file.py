@@ -20,7 +20,7 @@ from count01_lens.common.versions import library_versions
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.groups import AllGroups
 from count01_lens.heads.head_data import AskedHeads, HeadData
-from count01_lens.heads.made_from import MadeFrom
+from count01_lens.heads.made_from import MadeFrom, Seen
 from count01_lens.heads.metrics import CATEGORIES, metrics_of
 from count01_lens.heads.probe_fits import ManyFits
 
@@ -33,7 +33,7 @@ _DATA = {
 }
 _ASKED = {"heads": "f {0} head {0}_choice", "rest": "f {0} {0}_choice", "answers": "i {0}"}
 _FITS = {"starts": "f head row feature", "objectives": "f head", "gradient_norms": "f head"}
-_FITS |= {"n_iter": "i head", "classes": "b class"}
+_FITS |= {"n_iter": "i head", "classes": "b class"}  # of several choices their numbers
 
 
 class LostProbe:
@@ -48,7 +48,7 @@ class LostProbe:
 
 def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
     """Write numbers as tensors and words as JSON."""
-    data, arrays = analysis.data, dict[str, Any]()
+    data, seen, arrays = analysis.data, analysis.made_from.seen, dict[str, Any]()
     text: dict[str, Any] = {
         "accuracy": list(analysis.accuracy),
         "notes": list(analysis.notes),
@@ -57,6 +57,10 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
         "probe": None if data.probe is None else repr(data.probe),
         "eps": data.eps,
         "made_from": {"model": analysis.made_from.model, "task": analysis.made_from.task},
+        "seen": {
+            "by_counts": analysis.made_from.seen.by_counts,
+            "eps": analysis.made_from.seen.eps,
+        },
         "versions": library_versions(),
     }
     for part, table in (("heads", analysis.heads), ("counts", analysis.counts)):
@@ -71,7 +75,7 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
     for name, asked in data.asked.items():
         arrays |= _under(f"asked.{name}", {part: getattr(asked, part) for part in _ASKED})
         arrays |= _under(f"subsets.{name}", asked.subsets)
-    arrays |= _under("seen", analysis.made_from.seen)
+    arrays |= _under("seen", seen.values)
     if isinstance(analysis.fits, ManyFits):
         arrays |= _under("fits", {name: getattr(analysis.fits, name) for name in _FITS})
     arrays["accuracy"] = list(analysis.accuracy.values())
@@ -117,7 +121,11 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
     sizes["feature"] = data.n_heads * data.d_head + 1
     fits = None
     if "fits.starts" in arrays:
-        found = _read("fits", _FITS, arrays, sizes | {"class": 2})
+        several = data.answer.rest.shape[1] > 2
+        forms = _FITS | {"classes": "i class" if several else "b class"}
+        classes = np.unique(data.train_labels)
+        rows = {"class": len(classes), "row": len(classes) if len(classes) > 2 else 1}
+        found = _read("fits", forms, arrays, sizes | rows)
         fits = ManyFits(**found)
     worst = float(arrays["worst_gradient"])
     return HeadAnalysis(
@@ -151,15 +159,20 @@ def _data_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> tuple[HeadDat
         raise ValueError("expected at least one head, and answers among the choices")
     probe = None if text["probe"] is None else LostProbe(*_texts([text["probe"]]))
     run = None if text["additive"] is True else _cannot_run
-    eps = float(text.get("eps", HeadData.eps))
-    if not 0 < eps < 1:
-        raise ValueError(f"eps: expected a number between 0 and 1, got {eps}")
+    eps = _eps(text["eps"])
     return HeadData(**parts, asked=asked, group_logits=run, probe=probe, eps=eps), sizes
 
 
+def _eps(value: Any) -> float:
+    if not 0 < float(value) < 1:
+        raise ValueError(f"eps: expected a number between 0 and 1, got {shortened(value)}")
+    return float(value)
+
+
 def _made_from(text: Mapping[str, Any], arrays: dict[str, Array], data: HeadData) -> MadeFrom:
-    seen = {name: _read("seen", {name: "f prompt _"}, arrays, {})[name] for name in data.asked}
+    values = {name: _read("seen", {name: "f prompt _"}, arrays, {})[name] for name in data.asked}
     model, task = _texts([text["made_from"][part] for part in ("model", "task")])
+    seen = Seen(values, text["seen"]["by_counts"] is True, _eps(text["seen"]["eps"]))
     return MadeFrom(model, task, seen)
 
 

@@ -5,6 +5,7 @@ could be wrong without a word: direct logit attribution of models that are run b
 interventions that are applied to tables. A model is checked once, unless hooks are attached to it.
 """
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,21 +13,46 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from count01_lens.common.precision import at_least_float32
 from count01_lens.common.remembered import Remembered
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.direct_path import Activations, DirectPath, precise
-from count01_lens.models.fingerprint import fingerprint, hooked_modules
+from count01_lens.models.fingerprint import (
+    code_of,
+    exact_copy,
+    fingerprint,
+    hooked_modules,
+    overridden_methods,
+)
 from count01_lens.models.hooks import Hook, ablation_hooks, z_hook
 from count01_lens.tasks.prompts import Asked, Prompts
 
 N_PROMPTS = 4
 _CHECKED: Remembered[None] = Remembered(most=1000)
 
-# Runs a model on prompts: logits and activations at the query positions, batch by batch.
-Visits = Callable[
-    [Asked, list[str], Sequence[tuple[str, Hook]]],
-    Iterable[tuple[Float[Tensor, "prompt token"], dict[str, Tensor]]],
-]
+
+class Visit(NamedTuple):
+    """What a model does on some prompts, at their query positions.
+
+    Attributes:
+        some: their numbers.
+        logits: of the next token.
+        at: activations, by hook point.
+    """
+
+    some: list[int]
+    logits: Float[Tensor, "prompt token"]
+    at: dict[str, Tensor]
+
+
+# Runs a model on prompts, batch by batch; activations of these hook points, under these hooks.
+Visits = Callable[[Asked, list[str], Sequence[tuple[str, Hook]]], Iterable[Visit]]
+
+
+def in_order(parts: Iterable[tuple[list[int], Tensor]]) -> Tensor:
+    """Put results of some prompts, given with their numbers, into the order of all prompts."""
+    numbers, found = zip(*parts, strict=True)
+    return torch.cat(found)[torch.tensor([n for some in numbers for n in some]).argsort()]
 
 
 class TwoRoads(NamedTuple):
@@ -56,7 +82,10 @@ class TwoRoads(NamedTuple):
 
 
 def check_attribution(
-    model: HookedTransformer, visits: Visits, prompts: Asked, under: Iterable[type] = ()
+    model: HookedTransformer,
+    try_out: Callable[[HookedTransformer], Visits],
+    prompts: Asked,
+    under: Iterable[type] = (),
 ) -> None:
     """Raise unless heads reach the logits of a model in the way that `DirectPath` says.
 
@@ -64,13 +93,33 @@ def check_attribution(
     """
 
     def check() -> None:
-        for both in _attribution(model, visits, prompts.few(N_PROMPTS)):
+        tried = model
+        if at_least_float32(model.W_U.dtype) != model.W_U.dtype:
+            _check_nothing_after_heads(model)
+            tried = exact_copy(model)
+        for both in _attribution(tried, try_out(tried), _one_by_one(prompts.few(N_PROMPTS))):
             both.check()
 
     if hooked_modules(model):
         check()
     else:
-        checked_once("attribution", (fingerprint(model), *under), check)
+        checked_once("attribution", (fingerprint(model), code_of(model), *under), check)
+
+
+def _check_nothing_after_heads(model: HookedTransformer) -> None:
+    """Raise if hooks or replaced methods may change what heads write.
+
+    Rounding to half precision would hide it, and a copy in float64 does not have it.
+    """
+    late = re.compile(r"hook_(result|attn_out|resid_mid|resid_post)|ln1_post|ln_final|unembed")
+    found = [name for name in hooked_modules(model) if late.search(name)]
+    found += [name for name, module in model.named_modules() if overridden_methods(module)]
+    if found:
+        raise ValueError(
+            "direct logit attribution: expected no hooks after the heads of a model in half "
+            f"precision, nor methods of others, got some at {', '.join(found)}; take them off, or "
+            "use model.float()"
+        )
 
 
 def checked_once(what: str, of: Hashable, check: Callable[[], None]) -> None:
@@ -78,13 +127,16 @@ def checked_once(what: str, of: Hashable, check: Callable[[], None]) -> None:
     _CHECKED.recall((what, of), check)
 
 
-def _attribution(model: HookedTransformer, visits: Visits, prompts: Asked) -> Iterator[TwoRoads]:
+def _attribution(
+    model: HookedTransformer, visits: Visits, each: list[Prompts]
+) -> Iterator[TwoRoads]:
     path, layers, dtype = DirectPath(model), range(model.cfg.n_layers), model.W_U.dtype
     names = sorted({*path.hooks, *(name for layer in layers for name in _stream(model, layer))})
     every_head = ablation_hooks(model, range(len(layers) * model.cfg.n_heads))
-    ((logits, at),) = visits(prompts, names, [])
-    ((_, without),) = visits(prompts, names, every_head)
-    alone = torch.cat([logits for one in _one_by_one(prompts) for logits, _ in visits(one, [], [])])
+    in_batches = _twice(each)
+    logits, at = _together(visits(in_batches, names, []))
+    _, without = _together(visits(in_batches, names, every_head))
+    alone = torch.cat([_together(visits(one, [], []))[0] for one in each]).repeat(2, 1)
     yield TwoRoads("logits in a batch, and one by one", logits, alone, dtype, logits.abs().amax())
     size = (path.read(at).abs() @ precise(model.W_U).abs()).amax() + model.b_U.abs().amax()
     read = path.capped(path.logits(at))
@@ -102,10 +154,26 @@ def _attribution(model: HookedTransformer, visits: Visits, prompts: Asked) -> It
         yield TwoRoads(what, added, written.sum(dim=1) + rest, dtype, size)
 
 
+def _together(visits: Iterable[Visit]) -> tuple[Float[Tensor, "prompt token"], dict[str, Tensor]]:
+    """Logits and activations of all prompts."""
+    parts = list(visits)
+    logits = in_order((part.some, part.logits) for part in parts)
+    names = parts[0].at
+    return logits, {name: in_order((p.some, p.at[name]) for p in parts) for name in names}
+
+
 def _one_by_one(prompts: Asked) -> list[Prompts]:
-    """Every prompt for itself, without padding."""
+    """Every prompt for itself."""
     parts = zip(prompts.sequences(), prompts.answers.tolist(), prompts.positions, strict=True)
     return [Prompts([tokens], [answer], [position]) for tokens, answer, position in parts]
+
+
+def _twice(each: list[Prompts]) -> Prompts:
+    """All of them twice: prompts of one length are run as a batch."""
+    tokens = [row for one in each for row in one.sequences()]
+    answers = [answer for one in each for answer in one.answers.tolist()]
+    positions = [position for one in each for position in one.positions]
+    return Prompts(tokens * 2, answers * 2, positions * 2)
 
 
 def _stream(model: HookedTransformer, layer: int) -> list[str]:

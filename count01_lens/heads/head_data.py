@@ -3,7 +3,7 @@
 From here on nobody knows what the task is, nor how the model was run.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -210,16 +210,26 @@ def _asked(runner: Runner, question: Question) -> AskedHeads:
 
 def _group_logits(runner: HookRunner, task: Task) -> GroupLogits:
     """Make the function that runs a model with only the heads of each of some groups."""
-    made_from = MadeFrom.of(runner.model, runner, task)
+    made_from, then = MadeFrom.of(runner.model, runner, task), _logits(runner, task)
 
     def run(masks: Bool[Array, "group head"]) -> Iterator[dict[str, Array]]:
-        # Groups may be asked for much later, when a patch is gone or weights were changed.
+        # Groups may be asked for much later, when a patch is gone or weights were changed. Next to
+        # that many runs, one more of the whole model costs little, and no patch hides from it.
         made_from.check(runner.model, runner, task)
+        made_from.seen._replace(values=then).check(
+            made_from.seen._replace(values=_logits(runner, task))
+        )
         for mask in masks:
-            without = np.flatnonzero(~mask).tolist()
-            yield {
-                name: runner.logits(asked.test, without)[:, asked.choices].double().cpu().numpy()
-                for name, asked in task.questions.items()
-            }
+            yield _logits(runner, task, np.flatnonzero(~mask).tolist())
 
     return run
+
+
+def _logits(
+    runner: Runner, task: Task, without: Sequence[int] = ()
+) -> dict[str, Float[Array, "prompt choice"]]:
+    """Logits of the choices of every question on all test prompts."""
+    return {
+        name: runner.logits(asked.test, without)[:, asked.choices].double().cpu().numpy()
+        for name, asked in task.questions.items()
+    }

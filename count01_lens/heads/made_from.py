@@ -7,19 +7,58 @@ after the heads alone.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from count01_lens.common.types import Array, HookedTransformer
-from count01_lens.heads.runners import Runner
+from count01_lens.heads.runners import CountRunner, Runner
 from count01_lens.models.fingerprint import fingerprint
 from count01_lens.tasks.prompts import Task
 
 _FEW = 8
 
-# Logits, then head outputs, on a few test prompts of each question.
-Seen = Mapping[str, Float[Array, "prompt _"]]
+
+class Seen(NamedTuple):
+    """What a model did on a few test prompts of each question.
+
+    Attributes:
+        values: logits, then head outputs, by question.
+        by_counts: whether it was run on counts.
+        eps: rounding of the numbers that it was run in.
+    """
+
+    values: Mapping[str, Float[Array, "prompt _"]]
+    by_counts: bool
+    eps: float
+
+    @classmethod
+    def by(cls, runner: Runner, task: Task) -> "Seen":
+        """Look at what a runner gives."""
+        found, eps = {}, 0.0
+        for name, question in task.questions.items():
+            few = question.test.few(_FEW)
+            parts = [runner.logits(few), runner.outputs(few).flatten(start_dim=1)]
+            eps = torch.finfo(parts[0].dtype).eps
+            found[name] = np.concatenate([part.double().cpu().numpy() for part in parts], axis=1)
+        return cls(found, isinstance(runner, CountRunner), eps)
+
+    def check(self, now: "Seen") -> None:
+        """Raise if a model does something else now, by more than rounding."""
+        same_way = (self.by_counts, self.eps) == (now.by_counts, now.eps)
+        # The same computation may be shared out among other threads; another adds up otherwise.
+        roundings = 16 if same_way else 1000
+        for question, before in self.values.items():
+            after = now.values[question]
+            allowed = min(roundings * max(self.eps, now.eps), 0.1) * float(np.abs(before).max())
+            if after.shape != before.shape or not np.allclose(after, before, rtol=0, atol=allowed):
+                raise ValueError(
+                    f"model: expected it to do what it did when it was analysed, got other logits "
+                    f"or head outputs for {question!r}: hooks were attached to it or taken off "
+                    "since; analyse it again, or stay in the `with` block"
+                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +78,7 @@ class MadeFrom:
     @classmethod
     def of(cls, model: HookedTransformer, runner: Runner, task: Task) -> "MadeFrom":
         """Note what is going to be measured."""
-        return cls(fingerprint(model), task.fingerprint, seen_by(runner, task))
+        return cls(fingerprint(model), task.fingerprint, Seen.by(runner, task))
 
     def check_weights(self, model: HookedTransformer, name: str = "model") -> None:
         """Raise if this is another model, or if it was changed since."""
@@ -57,27 +96,4 @@ class MadeFrom:
                 "analyse the model again"
             )
         self.check_weights(model)
-        check_seen(self.seen, seen_by(runner, task))
-
-
-def seen_by(runner: Runner, task: Task) -> Seen:
-    """What a model does on a few test prompts of each question."""
-    found = {}
-    for name, question in task.questions.items():
-        few = question.test.few(_FEW)
-        parts = runner.logits(few), runner.outputs(few).flatten(start_dim=1)
-        found[name] = np.concatenate([part.double().cpu().numpy() for part in parts], axis=1)
-    return found
-
-
-def check_seen(then: Seen, now: Seen) -> None:
-    """Raise if a model does something else now than it did when it was measured."""
-    for question, before in then.items():
-        after = now[question]
-        rounding = 1e-3 * max(1e-3, float(np.abs(before).max()))
-        if after.shape != before.shape or not np.allclose(after, before, rtol=0, atol=rounding):
-            raise ValueError(
-                f"model: expected it to do what it did when it was analysed, got other logits or "
-                f"head outputs for {question!r}: hooks were attached to it or taken off since; "
-                "analyse it again, or stay in the `with` block"
-            )
+        self.seen.check(Seen.by(runner, task))

@@ -20,8 +20,10 @@ Masks = Bool[Array, "group head"]
 Starts = Float[Array, "group row feature_and_bias"]
 _TOGETHER = 256  # groups at a time: their logits fit into the memory of any laptop
 # What a head gives varies by rounding alone if by less than this many roundings of its size: a sum
-# of thousands of terms, such as over the tokens of a sentence, is off by no more.
-_ROUNDINGS = 64
+# of thousands of terms, such as over the tokens of a sentence, is off by no more. In half precision
+# sums are added up in float32, and rounded a few times.
+_ROUNDINGS, _ROUNDINGS_OF_HALF = 64, 4
+_HALF = float(np.finfo(np.float16).eps)
 
 # What heads are called by the accuracy of their probe: the paper's bound, and ours for "close to a
 # coin flip".
@@ -150,8 +152,9 @@ def _varies_by_rounding(
     values: Float[Array, "prompt head part"], eps: float
 ) -> Bool[Array, "head part"]:
     low, high = values.min(axis=0), values.max(axis=0)
+    rounding = eps * (_ROUNDINGS if eps < _HALF else _ROUNDINGS_OF_HALF)
     # Halves, because a difference of finite numbers may not be one.
-    return np.asarray(high / 2 - low / 2 <= _ROUNDINGS * eps * np.maximum(high, -low) / 2)
+    return np.asarray(high / 2 - low / 2 <= rounding * np.maximum(high, -low) / 2)
 
 
 def areas(

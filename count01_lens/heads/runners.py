@@ -17,11 +17,12 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
+from count01_lens.common.precision import without_autocast
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import few_sentences, why_not_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.heads.guard import TwoRoads, check_attribution, checked_once
+from count01_lens.heads.guard import TwoRoads, Visit, check_attribution, checked_once, in_order
 from count01_lens.models.build import check_model
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.fingerprint import exact_copy, fingerprint
@@ -110,7 +111,7 @@ class HookRunner:
     @torch.no_grad()
     def outputs(self, prompts: Asked) -> Float[Tensor, "prompt head d_head"]:
         """`hook_z` of every head of every layer at the query position."""
-        return torch.cat([self._z(at) for _, at in self._visits(prompts, self._z_hooks)])
+        return in_order((some, self._z(at)) for some, _, at in self._visits(prompts, self._z_hooks))
 
     @torch.no_grad()
     def attribute(self, prompts: Asked) -> Attribution:
@@ -119,19 +120,24 @@ class HookRunner:
         Norms on the way are frozen at the scale that they have on the full model; logits with a
         soft cap are taken before it.
         """
-        check_attribution(self.model, self._visits, prompts, map(type, self.interventions))
+        check_attribution(
+            self.model,
+            lambda model: replace(self, model=model)._visits,
+            prompts,
+            under=map(type, self.interventions),
+        )
         path, heads, whole = DirectPath(self.model), [], []
-        for logits, at in self._visits(prompts, path.hooks):
-            heads.append(path.heads(at).double().cpu())
-            whole.append(path.uncapped(logits, at).double().cpu())
-        attributed = torch.cat(heads)
-        return Attribution(attributed, torch.cat(whole) - attributed.sum(dim=1))
+        for some, logits, at in self._visits(prompts, path.hooks):
+            heads.append((some, path.heads(at).double().cpu()))
+            whole.append((some, path.uncapped(logits, at).double().cpu()))
+        attributed = in_order(heads)
+        return Attribution(attributed, in_order(whole) - attributed.sum(dim=1))
 
     @torch.no_grad()
     def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
         """Logits at the query position, with the outputs of some heads set to zero."""
         hooks = ablation_hooks(self.model, without) if without else []
-        return torch.cat([logits for logits, _ in self._visits(prompts, [], hooks)])
+        return in_order((some, logits) for some, logits, _ in self._visits(prompts, [], hooks))
 
     def under(self, intervention: Intervention) -> "HookRunner":
         """The same model under an intervention."""
@@ -146,16 +152,17 @@ class HookRunner:
 
     def _visits(
         self, prompts: Asked, names: list[str], hooks: Sequence[tuple[str, Hook]] = ()
-    ) -> Iterator[tuple[Float[Tensor, "prompt token"], dict[str, Tensor]]]:
-        """Run the model batch by batch; yield logits and activations at the query positions."""
+    ) -> Iterator[Visit]:
+        """Run the model batch by batch, in no order."""
         with ExitStack() as stack:
             for intervention in self.interventions:
                 stack.enter_context(intervention.applied(self.model))
             stack.enter_context(hooks_attached(self.model, hooks))
-            for tokens, asked in batches(self.model, prompts.sequences(), prompts.positions):
+            for some, tokens, asked in batches(self.model, prompts.sequences(), prompts.positions):
                 rows = torch.arange(len(tokens), device=tokens.device)
                 logits, cache = self.model.run_with_cache(tokens, names_filter=names)
-                yield logits[rows, asked], {name: cache[name][rows, asked] for name in names}
+                found = {name: cache[name][rows, asked] for name in names}
+                yield Visit(some, logits[rows, asked], found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +192,7 @@ class CountRunner:
         return self.form.head_outputs(self._asked(prompts))[0]
 
     @torch.no_grad()
+    @without_autocast
     def attribute(self, prompts: Asked) -> Attribution:
         """Direct logit attribution of every head, and the rest of the logits, in float64."""
         asked = self._asked(prompts)

@@ -112,6 +112,8 @@ def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
             f"model: expected the {d_vocab} tokens of Count01, got {model.cfg.d_vocab} "
             f"(and {model.cfg.d_vocab_out} logits)"
         )
+    if model.cfg.n_layers < 1:
+        raise ValueError("model: expected at least one layer, got none: it has no heads")
     for layer, hook in itertools.product(range(model.cfg.n_layers), ("pattern", "z")):
         name = f"blocks.{layer}.attn.hook_{hook}"
         module = model.get_submodule(name)

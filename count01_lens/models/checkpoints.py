@@ -18,6 +18,7 @@ from count01_lens.common.storage import DamagedFileError, remove_temporary_files
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.versions import library_versions
 from count01_lens.models.build import make_hooked_transformer
+from count01_lens.models.fingerprint import fingerprint
 from count01_lens.tasks.language import TOKENS
 
 KIND, SUFFIX = "checkpoint", ".safetensors"
@@ -56,6 +57,12 @@ def save_checkpoint(
         data = bundle_bytes(Bundle(KIND, about, state))
     except (TypeError, ValueError) as error:
         raise ValueError(f"info and cfg: expected JSON values only ({error})") from error
+    if fingerprint(_model_of(Bundle(KIND, about, state))) != fingerprint(model):
+        raise ValueError(
+            "model: expected one that its cfg and its weights describe, got modules, methods or "
+            "settings of modules that were changed, which a checkpoint does not hold; put them "
+            "back, or save the model by other means"
+        )
     if os.path.lexists(file):
         try:
             read_bundle(file, KIND)

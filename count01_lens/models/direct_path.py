@@ -12,7 +12,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from count01_lens.common.precision import at_least_float32
+from count01_lens.common.precision import at_least_float32, without_autocast
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.hooks import z_hook
 
@@ -48,6 +48,7 @@ class DirectPath:
         """Direct logit attribution of every head of every layer."""
         return self.of_outputs([at[z_hook(layer)] for layer in self._layers], at)
 
+    @without_autocast
     def of_outputs(
         self, outputs: Sequence[Float[Tensor, "prompt head_of_layer d_head"]], at: Activations
     ) -> Float[Tensor, "prompt head token"]:
@@ -58,6 +59,7 @@ class DirectPath:
         read = self._through(self._final_norm, torch.cat(written, dim=1), at)
         return read @ precise(self.model.W_U)
 
+    @without_autocast
     def written(
         self, outputs: Float[Tensor, "prompt head d_head"], at: Activations, layer: int
     ) -> Float[Tensor, "prompt head d_model"]:
@@ -66,6 +68,7 @@ class DirectPath:
         added = einsum(precise(outputs), W_O, "prompt head d, head d r -> prompt head r")
         return self._through(self._norm_after_attention(layer), added, at)
 
+    @without_autocast
     def written_by_bias(self, at: Activations, layer: int) -> Float[Tensor, "prompt d_model"]:
         """What attention adds to the residual stream besides."""
         norm = self._norm_after_attention(layer)
@@ -73,11 +76,13 @@ class DirectPath:
         added = self._through(norm, b_O.expand(len(at[z_hook(layer)]), 1, -1), at)[:, 0]
         return added + self._bias(norm)
 
+    @without_autocast
     def read(self, at: Activations) -> Float[Tensor, "prompt d_model"]:
         """What W_U reads: the end of the residual stream through the frozen final norm."""
         stream = precise(at[self._end]).unsqueeze(1)
         return self._through(self._final_norm, stream, at)[:, 0] + self._bias(self._final_norm)
 
+    @without_autocast
     def logits(self, at: Activations) -> Float[Tensor, "prompt token"]:
         """Logits before any soft cap."""
         return self.read(at) @ precise(self.model.W_U) + precise(self.model.b_U)

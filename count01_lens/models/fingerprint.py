@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from count01_lens.common.fingerprints import hash_of
 from count01_lens.common.types import HookedTransformer
@@ -43,6 +44,8 @@ def overridden_methods(module: torch.nn.Module) -> list[str]:
 
 def hooked_modules(model: HookedTransformer) -> list[str]:
     """Names of the modules that hooks are attached to, TransformerLens's or plain torch's."""
+    if _global_forward_hooks or _global_forward_pre_hooks:
+        return ["every module there is"]
     return [
         name or "the model"
         for name, module in model.named_modules()
@@ -60,6 +63,9 @@ def exact_copy(model: HookedTransformer) -> HookedTransformer:
                 instead[id(value)] = type(value)()
     plain = copy.deepcopy(model, instead)
     torch.nn.Module.to(plain, "cpu", torch.float64)  # TransformerLens's own `to` prints a line
+    for module in plain.modules():
+        if hasattr(module, "cfg"):
+            module.cfg.dtype = torch.float64  # norms go by it
     return plain
 
 
@@ -67,21 +73,43 @@ def _parts(model: HookedTransformer) -> Iterator[str | bytes]:
     for name, module in model.named_modules():
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
         yield f"{name}: {kind} {overridden_methods(module)} {_settings(module) if name else ''}"
-    for field, value in sorted(model.cfg.to_dict().items()):
-        if field not in _INERT:
-            yield f"{field} = {value.item() if hasattr(value, 'item') else value!r}"
+    yield from _fields(model.cfg)
+    for module in model.modules():  # most share the model's
+        if getattr(module, "cfg", model.cfg) is not model.cfg:
+            yield from _fields(module.cfg)
     for name, tensor in model.state_dict().items():
         yield f"{name} {list(tensor.shape)}"
         yield tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes()
 
 
+def _fields(cfg: Any) -> Iterator[str]:
+    for field, value in sorted(cfg.to_dict().items()):
+        if field not in _INERT:
+            yield f"{field} = {_plain(value)!r}"
+
+
+def code_of(model: HookedTransformer) -> int:
+    """Tell classes of modules apart from what they were before somebody replaced a method.
+
+    For this process only: a function is known by its identity.
+    """
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__}
+    methods = ((kind, name, id(value)) for kind in kinds for name, value in vars(kind).items())
+    return hash(frozenset(methods))
+
+
 def _settings(module: torch.nn.Module) -> list[tuple[str, object]]:
     """Plain values that a module goes by, such as the scale of attention, its kind or direction."""
     return sorted(
-        (name, value)
+        (name, _plain(value))
         for name, value in vars(module).items()
         if isinstance(value, bool | int | float | str) and name not in _PASSING
     )
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers are written otherwise, and are the same."""
+    return value.item() if hasattr(value, "item") else value
 
 
 # What torch and TransformerLens note while a model runs.

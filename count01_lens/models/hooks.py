@@ -158,25 +158,25 @@ def batches(
     model: HookedTransformer,
     sequences: Sequence[Int[Tensor, " _"]],
     positions: Sequence[int],
-) -> Iterator[tuple[Int[Tensor, "sample position"], Int[Tensor, " sample"]]]:
-    """Yield sequences cut off after the asked position, padded on the right in small batches.
+) -> Iterator[tuple[list[int], Int[Tensor, "sample position"], Int[Tensor, " sample"]]]:
+    """Yield sequences of equal length together: their numbers, tokens, and asked positions.
 
-    What follows a position does not matter to a causal model, nor does padding; a bidirectional one
-    sees both, so it gets whole sequences, one by one.
+    A causal model does not see what follows a position, so it gets sequences cut off there. Nothing
+    is padded: a hook on the last token, or one that averages over tokens, sees each sequence as if
+    it were run alone.
     """
     causal = model.cfg.attention_dir == "causal"
-    longest = max(positions) + 1 if causal else max(map(len, sequences))
-    if longest > model.cfg.n_ctx:
+    lengths = [at + 1 for at in positions] if causal else [len(row) for row in sequences]
+    if max(lengths) > model.cfg.n_ctx:
         raise ValueError(
-            f"a sentence has {longest} tokens, the model reads {model.cfg.n_ctx} (n_ctx): "
+            f"a sentence has {max(lengths)} tokens, the model reads {model.cfg.n_ctx} (n_ctx): "
             "expected shorter sentences"
         )
-    size = _BATCH if causal else 1
-    device = model.W_E.device
-    for start in range(0, len(sequences), size):
-        asked = torch.tensor(positions[start : start + size])
-        rows = sequences[start : start + size]
-        if causal:
-            rows = [row[: at + 1] for row, at in zip(rows, asked.tolist(), strict=True)]
-        padded = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
-        yield padded.to(device), asked.to(device)
+    order = sorted(range(len(sequences)), key=lengths.__getitem__)
+    for length, same in itertools.groupby(order, key=lengths.__getitem__):
+        numbers = list(same)
+        for start in range(0, len(numbers), _BATCH):
+            some = numbers[start : start + _BATCH]
+            tokens = torch.stack([sequences[number][:length] for number in some])
+            asked = torch.tensor([positions[number] for number in some])
+            yield some, tokens.to(model.W_E.device), asked.to(model.W_E.device)

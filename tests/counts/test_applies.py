@@ -1,5 +1,6 @@
 """Which models may be run on counts, and what is said of the others."""
 
+import copy
 import re
 
 import pytest
@@ -264,3 +265,36 @@ def test_tables_of_half_precision_are_computed_in_float32(dtype):
         assert table.dtype == torch.float32
         assert torch.equal(table, getattr(same, name))
     assert cl.qk_table(model, 2).shape == cl.ov_table(model, 2).shape == (8, 8)
+
+
+def test_what_is_changed_outside_of_the_model_is_seen_after_it_was_known(monkeypatch):
+    model = make(seed=5)
+    assert why_not_counts(model) is None
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda m, inputs, output: output)
+    try:
+        assert "hooks are attached to it (at every module there is)" in why_not_counts(model)
+    finally:
+        handle.remove()
+    kind = type(model.blocks[0].attn)
+    scores = kind.calculate_attention_scores
+    monkeypatch.setattr(
+        kind, "calculate_attention_scores", lambda self, q, k: 2 * scores(self, q, k)
+    )
+    assert "are not what its weights say" in why_not_counts(model)
+    monkeypatch.undo()
+    assert why_not_counts(model) is None
+    model.blocks[0].attn.cfg = copy.deepcopy(model.cfg)
+    model.blocks[0].attn.cfg.attn_scores_soft_cap = 1e-3
+    assert "are not what its weights say" in why_not_counts(model)
+
+
+def test_weights_may_be_shared_or_buffers():
+    model = make(seed=6)
+    model.blocks[0].attn.W_K = model.blocks[0].attn.W_Q
+    assert why_not_counts(model) is None
+    b_U = model.unembed.b_U.detach()
+    del model.unembed.b_U
+    model.unembed.register_buffer("b_U", b_U)
+    assert why_not_counts(model) is None
+    assert cl.verify(model, up_to=3).n_sentences == 64
+    assert cl.head_outputs(model, [[1, 2, 3]]).shape == (1, 2, 4)

@@ -301,3 +301,10 @@ def test_a_readout_that_overflows_is_refused():
 def test_head_weights_whose_squares_overflow():
     large = CountForm(FORM.scores, FORM.values, FORM.logit_weights * 1e300, FORM.logit_bias)
     np.testing.assert_allclose(head_weights(large), head_weights(FORM), rtol=1e-12)
+
+
+def test_large_scores_that_are_close_to_each_other_decide_by_their_difference():
+    scores = np.array([0.0, 1e13, 1e13 + 1, 0.0, 0.0])
+    inequality = CountReadout(scores, np.array([0.0, 1.0, -1.0, 0.0, 0.0]))
+    assert inequality.decide([[1001, 368, 0], [1000, 368, 0]]).tolist() == [True, False]
+    np.testing.assert_allclose(inequality.coefficients, [0, np.exp(-1), -1, 0])

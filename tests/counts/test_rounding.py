@@ -315,3 +315,13 @@ def test_the_table_of_the_attack_has_a_row_for_each_model_and_way():
     assert {*table["way"]} == ways | {"worst, sequence", "worst, compact", "worst, closed form"}
     assert len(table) == 2 * len({*table["way"]})
     assert table["reached"].between(0, 1).all()
+
+
+def test_the_sign_of_the_scale_does_not_matter():
+    counts = torch.tensor([[20, 21, 5], [3, 3, 0]])
+    model = build_model(ModelConfig(d_embed=6, n_heads=2, scale_scores=True), seed=1)
+    expected = MarginBound(model, torch.float32).of(counts)
+    model.blocks[0].attn.attn_scale *= -1
+    for name in ("W_Q", "b_Q"):
+        getattr(model.blocks[0].attn, name).data *= -1
+    torch.testing.assert_close(MarginBound(model, torch.float32).of(counts), expected)

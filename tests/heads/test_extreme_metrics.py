@@ -160,3 +160,16 @@ def test_heads_that_give_the_same_for_every_sentence_have_an_area_of_one_half(dt
     loaded = HeadAnalysis.load(tmp_path / "analysis")
     assert loaded.data.eps == data.eps
     np.testing.assert_array_equal(loaded.groups()["roc_auc"], analysis.groups()["roc_auc"])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_head_with_an_offset_is_not_constant_in_half_precision(dtype):
+    """What it says is a twentieth of its size, and far above its rounding."""
+    data = head_data(build_model(ModelConfig(d_embed=6, n_heads=3), seed=1), TINY)
+    rng, answers = np.random.default_rng(0), data.answer.answers
+    heads = np.ones(data.answer.heads.shape)
+    heads[:, :, 0] += 0.05 * (answers == 0)[:, None] + 1e-3 * rng.standard_normal((len(answers), 1))
+    heads = torch.tensor(heads).to(dtype).double().numpy()
+    asked = {**data.asked, "answer": replace(data.answer, heads=heads)}
+    data = replace(data, asked=asked, eps=torch.finfo(dtype).eps)
+    assert METRICS["roc_auc"].measure(Groups(data, EVERY_GROUP)).min() == 1.0

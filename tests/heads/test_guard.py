@@ -121,9 +121,9 @@ def test_an_attribution_that_is_wrong_is_refused(monkeypatch):
 def test_a_model_is_checked_once_and_again_when_it_was_changed(monkeypatch):
     checks, good = [], guard._attribution
 
-    def counted(model, visits, prompts):
-        checks.append(len(prompts))
-        return good(model, visits, prompts)
+    def counted(model, visits, each):
+        checks.append(len(each))
+        return good(model, visits, each)
 
     monkeypatch.setattr(guard, "_attribution", counted)
     model = two_layers()
@@ -184,3 +184,25 @@ def test_a_short_context_can_be_patched(n_ctx):
     model.cfg.n_ctx = n_ctx
     runner = runner_for(model, PROMPTS).under(Ratios(w01=1.0, w02=2.0))
     assert isinstance(runner, CountRunner)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_hides_nothing(dtype):
+    """A head that a hook takes out is smaller than the rounding of all others together."""
+    model = deep_model(normalization_type="LN", n_heads=8, dtype=dtype)
+    model.set_use_attn_result(True)
+    HookRunner(model).attribute(PROMPTS)
+
+    def without(result, hook):
+        result[:, :, 3] = 0
+        return result
+
+    with (
+        hooks_attached(model, [("blocks.1.attn.hook_result", without)]),
+        pytest.raises(ValueError, match=r"no hooks after the heads .* blocks.1.attn.hook_result"),
+    ):
+        HookRunner(model).attribute(PROMPTS)
+    forward = model.blocks[1].attn.forward
+    model.blocks[1].attn.forward = lambda *inputs, **more: 1.01 * forward(*inputs, **more)
+    with pytest.raises(ValueError, match=r"nor methods of others, got some at blocks.1.attn;"):
+        HookRunner(model).attribute(PROMPTS)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import count01_lens as cl
+from count01_lens.models.hooks import hooks_attached
 from count01_lens.views.patching import PatchSession
 from count01_lens.views.plots import plot_head_outputs
 from tests.helpers import two_layers
@@ -102,8 +103,9 @@ def test_a_loaded_analysis_knows_its_model(analysed, model, tmp_path):
     loaded = cl.HeadAnalysis.load(tmp_path / "analysis.safetensors")
     assert loaded.made_from.model == analysis.made_from.model
     assert loaded.made_from.task == analysis.made_from.task
-    for question, seen in analysis.made_from.seen.items():
-        assert np.array_equal(loaded.made_from.seen[question], seen)
+    assert loaded.made_from.seen[1:] == analysis.made_from.seen[1:]
+    for question, seen in analysis.made_from.seen.values.items():
+        assert np.array_equal(loaded.made_from.seen.values[question], seen)
     loaded.check_made_from(model, cl.Count01(FEW))
     with pytest.raises(ValueError, match="splits: expected the data set of the analysis"):
         loaded.check_made_from(model, cl.Count01())
@@ -138,3 +140,43 @@ def test_tasks_have_fingerprints():
     same = cl.Task(cl.Prompts(prompts.tokens, torch.tensor([6, 5, 6])), prompts)
     assert same.fingerprint == task.fingerprint
     assert len({task.fingerprint, *(other.fingerprint for other in others)}) == 10
+
+
+@pytest.mark.parametrize("change", [0.997, 1.003])
+def test_a_patch_that_changes_little_is_noticed(change):
+    """Ties are decided by far less than logits are large."""
+    model = cl.ensemble_model(dtype=torch.float64)
+    own = float(cl.analyze_heads(model, FEW).table["w01"][0])
+    with cl.patch_attention(model, w01=own * change, others="keep"):
+        analysis = cl.analyze_heads(model, FEW)
+        assert len(analysis.groups(progress=False)) == 15
+        analysis = cl.analyze_heads(model, FEW)
+    with pytest.raises(ValueError, match="hooks were attached to it or taken off since"):
+        analysis.groups(progress=False)
+
+
+def test_a_hook_on_a_prompt_that_was_not_among_the_few_is_noticed():
+    model = two_layers()
+    rare = FEW.test.counts[1].sum() + 2  # the second prompt is none of eight of twelve
+
+    def hook(z, hook):
+        return z * (1 + (z.shape[1] == rare))
+
+    with hooks_attached(model, [("blocks.0.attn.hook_z", hook)]):
+        analysis = cl.analyze_heads(model, FEW)
+    with pytest.raises(ValueError, match="hooks were attached to it or taken off since"):
+        analysis.groups(progress=False)
+
+
+def test_an_analysis_of_several_answers_can_be_read_back(tmp_path):
+    rows = [
+        [0, *row, 4]
+        for row in torch.randint(1, 4, (60, 3), generator=torch.Generator().manual_seed(1)).tolist()
+    ]
+    prompts = cl.Prompts(rows, answers=[4 + row[2] for row in rows])
+    analysis = cl.analyze_heads(two_layers(), cl.Task.split(prompts, test=0.5, seed=0))
+    analysis.save(tmp_path / "analysis")
+    loaded = cl.HeadAnalysis.load(tmp_path / "analysis")
+    assert loaded.table.equals(analysis.table)
+    assert np.array_equal(loaded.fits.classes, analysis.fits.classes)
+    assert np.array_equal(loaded.fits.starts, analysis.fits.starts)

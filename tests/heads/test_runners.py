@@ -23,9 +23,9 @@ from count01_lens.heads.runners import (
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
 from count01_lens.models.config import ModelConfig
-from count01_lens.models.hooks import check_heads, head_names, hooks_attached
+from count01_lens.models.hooks import batches, check_heads, head_names, hooks_attached
 from count01_lens.tasks.dataset import make_splits, sequences_of
-from tests.helpers import two_layers
+from tests.helpers import TINY, two_layers
 
 COUNTS = torch.tensor([[3, 5, 2], [0, 0, 0], [7, 0, 1], [4, 4, 4], [0, 9, 0]])
 SEQUENCES = sequences_of(COUNTS)
@@ -351,3 +351,77 @@ def test_a_sentence_may_be_as_long_as_the_model_reads():
     assert model_logits(model, counts, "=").shape == (1, 8)
     with pytest.raises(ValueError, match=r"44 tokens, the model reads 43 \(n_ctx\)"):
         model_logits(model, counts, "answer")
+
+
+LENGTHS = torch.tensor(
+    [[3, 5, 2], [0, 0, 0], [7, 0, 1], [1, 4, 5], [0, 9, 0], [2, 2, 2], [0, 1, 0]]
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("blocks.0.hook_resid_pre", lambda value: value[:, -1].add_(1.0)),
+        ("blocks.0.attn.hook_z", lambda value: value.copy_(value.mean(dim=1, keepdim=True))),
+    ],
+)
+@pytest.mark.parametrize("make", [lambda: build_model(dtype=torch.float64), two_layers])
+def test_a_hook_sees_every_prompt_as_if_it_were_run_alone(make, name, change):
+    """One on the last token, or over all tokens, would see padding in a batch."""
+    model, prompts = make(), as_prompts(LENGTHS)
+    alone = [
+        tokens[None, : at + 1]
+        for tokens, at in zip(prompts.sequences(), prompts.positions, strict=True)
+    ]
+
+    def hook(value, hook):
+        change(value)
+        return value
+
+    with hooks_attached(model, [(name, hook)]):
+        expected = torch.cat([model(tokens)[:, -1] for tokens in alone]).detach()
+        z = [model.run_with_cache(tokens)[1]["blocks.0.attn.hook_z"][:, -1] for tokens in alone]
+        outputs, logits = head_outputs(model, prompts), model_logits(model, prompts)
+    torch.testing.assert_close(logits, expected)
+    torch.testing.assert_close(outputs[:, : model.cfg.n_heads], torch.cat(z).detach())
+
+
+def test_batches_are_of_one_length_and_of_every_prompt_once():
+    prompts = as_prompts(LENGTHS.repeat(9, 1))
+    found = list(batches(two_layers(), prompts.sequences(), prompts.positions))
+    assert sorted(number for some, _, _ in found for number in some) == list(range(63))
+    for some, tokens, asked in found:
+        assert len(some) == len(tokens) <= 16
+        assert (asked == tokens.shape[1] - 1).all()
+        for number, row in zip(some, tokens, strict=True):
+            assert torch.equal(row, prompts.sequences()[number][: tokens.shape[1]])
+    assert max(len(some) for some, _, _ in found) == 16
+
+
+def test_a_mean_over_prompts_is_taken_by_hooks():
+    model, data = example_model(), cl.Prompts([[0, 1, 2, 4], [0, 2, 4]], answers=[6, 5])
+    prompts = as_prompts(COUNTS)
+    runner = runner_for(model, prompts).under(Ablate([2], "mean", data))
+    assert isinstance(runner, HookRunner)
+    expected = HookRunner(model).outputs(data)[:, 2].mean(dim=0)
+    torch.testing.assert_close(runner.outputs(prompts)[:, 2], expected.expand(5, -1))
+
+
+def test_a_model_without_layers_is_refused():
+    config = HookedTransformerConfig(
+        d_model=4, d_head=2, n_layers=0, n_ctx=9, d_vocab=8, attn_only=True
+    )
+    with pytest.raises(ValueError, match="model: expected at least one layer, got none"):
+        head_outputs(HookedTransformer(config), COUNTS)
+
+
+def test_autocast_does_not_reach_what_is_computed_here():
+    model = example_model()
+    expected = [head_logits(model, COUNTS), head_outputs(model, COUNTS), cl.qk_table(model, 2)]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [head_logits(model, COUNTS), head_outputs(model, COUNTS), cl.qk_table(model, 2)]
+        table = cl.analyze_heads(model, TINY).table
+    assert table.equals(cl.analyze_heads(model, TINY).table)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+    assert found[2].equals(expected[2])

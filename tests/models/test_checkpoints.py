@@ -558,3 +558,15 @@ def test_odd_arguments(saved):
     for info in ([1, 2], "abc"):
         with pytest.raises(TypeError, match="info: expected a dict of JSON values"):
             save_checkpoint(build_model(SMALL), saved, info=info)
+
+
+def test_what_a_file_does_not_hold_is_not_saved(tmp_path):
+    model = build_model()
+    model.blocks[0].attn.attn_scale = 3.0
+    with pytest.raises(ValueError, match="model: expected one that its cfg and its weights descri"):
+        save_checkpoint(model, tmp_path / "model")
+    model = build_model()
+    model.unembed.forward = lambda residual: residual
+    with pytest.raises(ValueError, match="which a checkpoint does not hold; put them back"):
+        save_checkpoint(model, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
