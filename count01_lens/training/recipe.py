@@ -114,8 +114,8 @@ def check_stackable(configs: Sequence[TrainConfig]) -> None:
             raise TypeError(f"config: expected a TrainConfig, got {config!r}")
     if len(set(configs)) < len(configs):
         raise ValueError(f"config: expected each one once, got {list(configs)}")
-    first = _shared_fields(configs[0])
-    for other in map(_shared_fields, configs):
+    first = shared_fields(configs[0])
+    for other in map(shared_fields, configs):
         different = [name for name in first if first[name] != other[name]]
         if different:
             raise ValueError(
@@ -125,7 +125,8 @@ def check_stackable(configs: Sequence[TrainConfig]) -> None:
             )
 
 
-def _shared_fields(config: TrainConfig) -> dict[str, Any]:
+def shared_fields(config: TrainConfig) -> dict[str, Any]:
+    """Return the fields that are the same for all models of a stack."""
     free = ("learning_rate", "weight_decay", "eos_weight", "init")
     return {name: value for name, value in config.fields().items() if name not in free}
 
@@ -139,8 +140,11 @@ def training_cost(config: TrainConfig, n_models: int) -> float:
     """Guess how many seconds a stack of models trains on one core, for the order of jobs.
 
     Measured for 1 to 64 heads, d = 2 to 64 and 1 to 50 models, in batches of 64 of the 7,000
-    training sentences, and right within a third there: a step takes 1.6 ms, whatever it computes,
-    for dispatching its operations, and for each model 0.075 ms, more with heads and dimensions.
+    training sentences, and for 16 heads in batches of 16 to 1,024; right within a third there. A
+    step takes 1.6 ms, whatever it computes, for dispatching its operations, and for each model
+    0.04 ms, and more with sentences, heads and dimensions. Dropout doubles it.
     """
-    each = 0.075 + 0.0015 * config.model.n_heads + 0.002 * config.model.d_embed
-    return config.epochs * 7000 / config.batch_size * (1.6 + n_models * each) / 1000
+    sentences = 0.035 + 0.0015 * config.model.n_heads + 0.002 * config.model.d_embed
+    each = 0.04 + config.batch_size / 64 * sentences
+    seconds = config.epochs * 7000 / config.batch_size * (1.6 + n_models * each) / 1000
+    return seconds * 2 if config.dropout else seconds
