@@ -47,6 +47,7 @@ def test_two_heads_that_cooperate_are_good_together_only():
     assert (found["test_accuracy"], found["ties_accuracy"]) == (1, 1)
     assert (found["failed"], found["successful"]) == (1, 0)
     assert (found["pairs_above_80"], found["heads_for_90"]) == (1, 2)
+    assert (found["eos_heads"], found["eos_pairs"]) == (0, 1)
     assert math.isnan(found["w02_above_10"])  # of no successful heads
 
 
@@ -73,7 +74,7 @@ def test_an_ensemble_is_measured_as_by_ablation():
 def by_hand(**changes):
     heads = pd.DataFrame(
         {
-            "l_acc": [0.50, 0.57, 0.61, 0.90],
+            "l_acc": [0.50, 0.57, 0.53, 0.90],
             "category": ["successful", "successful", "failed", "mixed"],
             "w02": [11.0, 9.0, 50.0, 50.0],
             "eos_l_acc": [1.0, 0.999, 0.0, 1.0],
