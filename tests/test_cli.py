@@ -40,6 +40,40 @@ def test_train_leaves_checkpoints_and_a_summary(tmp_path):
     assert "holds another run (its configs, snapshot_steps differ)" in other.stderr
 
 
+def test_every_choice_of_a_recipe_reaches_the_model(tmp_path):
+    choices = [
+        "--qkv-bias",
+        "--init",
+        "xavier",
+        "--decay",
+        "cosine",
+        "--optimiser",
+        "sgd",
+        "--no-layer-norm",
+    ]
+    numbers = [
+        "--weight-decay",
+        "0.2",
+        "--dropout",
+        "0.1",
+        "--eos-weight",
+        "3",
+        "--learning-rate",
+        "0.01",
+    ]
+    done = run("train", "--out", tmp_path / "run", *SMALL, *choices, *numbers)
+    assert done.returncode == 0, done.stderr
+    recipe = TrainConfig.from_dict(checkpoint_info(tmp_path / "run" / "seed-0")["info"]["recipe"])
+    shape = {"qkv_bias": True, "init": "xavier", "layer_norm": False}
+    assert recipe == TrainConfig(
+        model=ModelConfig(d_embed=4, n_heads=2, **shape), epochs=2, batch_size=700, decay="cosine",
+        optimiser="sgd", weight_decay=0.2, dropout=0.1, eos_weight=3, learning_rate=0.01,
+    )  # fmt: skip
+    unknown = run("train", "--out", tmp_path / "other", *SMALL, "--optimiser", "lion")
+    assert unknown.returncode == 2
+    assert "'lion' is not one of 'adamw', 'adam', 'sgd'" in " ".join(unknown.stderr.split())
+
+
 def test_verify_prints_text_or_json_and_sets_the_exit_code(tmp_path):
     save_checkpoint(minimal_model(), tmp_path / "good")
     save_checkpoint(minimal_model(epsilon=0.5), tmp_path / "bad")
@@ -90,7 +124,9 @@ def test_defaults_are_those_of_the_library():
         "output": recipe.model.output, "layer_norm": recipe.model.layer_norm,
         "epochs": recipe.epochs, "batch_size": recipe.batch_size,
         "learning_rate": recipe.learning_rate, "eos_weight": recipe.eos_weight,
-        "data_seed": recipe.data_seed,
+        "data_seed": recipe.data_seed, "qkv_bias": recipe.model.qkv_bias,
+        "init": recipe.model.init, "decay": recipe.decay, "optimiser": recipe.optimiser,
+        "weight_decay": recipe.weight_decay, "dropout": recipe.dropout,
     }  # fmt: skip
     options = {option.name: option for option in get_command(app).commands["train"].params}
     assert {name: options[name].default for name in expected} == expected

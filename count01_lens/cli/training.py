@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from count01_lens.common.parsing import parse_axis, parse_numbers
-from count01_lens.models.config import ModelConfig
-from count01_lens.training.recipe import TrainConfig
+from count01_lens.models.config import Init, ModelConfig
+from count01_lens.training.recipe import Decay, OptimiserName, TrainConfig
 
 RECIPE = TrainConfig()  # the defaults, said once
 SHAPE = RECIPE.model
@@ -36,16 +36,34 @@ def train(
     layer_norm: Annotated[
         bool, typer.Option(help="Normalise embeddings before attention reads them.")
     ] = SHAPE.layer_norm,
+    qkv_bias: Annotated[
+        bool, typer.Option(help="Give queries, keys and values a bias.")
+    ] = SHAPE.qkv_bias,
+    init: Annotated[
+        Init, typer.Option(help="How weights are drawn; see ModelConfig.")
+    ] = SHAPE.init,
     epochs: Annotated[
         int, typer.Option(help="Passes over the 7000 training sentences.")
     ] = RECIPE.epochs,
     batch_size: Annotated[int, typer.Option(help="Sentences per step.")] = RECIPE.batch_size,
     learning_rate: Annotated[
-        float, typer.Option(help="Of AdamW, at the start.")
+        float, typer.Option(help="Of the optimiser, at the start.")
     ] = RECIPE.learning_rate,
+    decay: Annotated[
+        Decay, typer.Option(help="How the learning rate falls to zero over the run, if it does.")
+    ] = RECIPE.decay,
+    optimiser: Annotated[
+        OptimiserName, typer.Option(help="As in torch.optim; sgd has a momentum of 0.9.")
+    ] = RECIPE.optimiser,
+    weight_decay: Annotated[
+        float, typer.Option(help="Of the optimiser, on all parameters.")
+    ] = RECIPE.weight_decay,
     eos_weight: Annotated[
         float, typer.Option(help="Weight of the '[EOS]' loss; 0 trains the answer alone.")
     ] = RECIPE.eos_weight,
+    dropout: Annotated[
+        float, typer.Option(help="Share of what attention writes that is dropped in training.")
+    ] = RECIPE.dropout,
     data_seed: Annotated[int, typer.Option(help="Seed of the data set.")] = RECIPE.data_seed,
 ) -> None:
     """Train models; leave a checkpoint of each, OUT/seed-N.safetensors.
@@ -57,11 +75,17 @@ def train(
 
     sizes: dict[str, Any] = {"d_embed": d_embed, "n_heads": heads, "d_head": d_head}
     config = TrainConfig(
-        model=ModelConfig(**sizes, output=output, layer_norm=layer_norm),
+        model=ModelConfig(
+            **sizes, output=output, layer_norm=layer_norm, qkv_bias=qkv_bias, init=init
+        ),
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
+        decay=decay,
+        optimiser=optimiser,
+        weight_decay=weight_decay,
         eos_weight=eos_weight,
+        dropout=dropout,
         data_seed=data_seed,
     )
     numbers = parse_numbers(seeds, "seeds")

@@ -5,9 +5,11 @@ Nothing heavy is imported here: the command line takes its defaults from this.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from count01_lens.common.validation import check_bool, check_choice, check_int
+
+Init = Literal["pytorch", "transformer_lens", "xavier", "normal", "small_normal"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,10 @@ class ModelConfig:
         scale_scores: divide attention scores by √d_head; the paper writes them without.
         init: "pytorch": embeddings N(0, 1), linear layers uniform in ±1/√fan_in.
             "transformer_lens": N(0, 0.8²/d_embed), zero biases.
+            "xavier": as "pytorch", but linear layers uniform in ±√(6 / (fan_in + fan_out)) (heads
+            side by side are one layer), zero biases.
+            "normal": as "pytorch", but W_Q, W_K and W_V N(0, 1).
+            "small_normal": embeddings and linear layers N(0, 0.02²), zero biases, as GPT-2.
         n_ctx: longest sentence in tokens.
     """
 
@@ -37,7 +43,7 @@ class ModelConfig:
     layer_norm: bool = True
     qkv_bias: bool = False
     scale_scores: bool = False
-    init: Literal["pytorch", "transformer_lens"] = "pytorch"
+    init: Init = "pytorch"
     n_ctx: int = 1024
 
     def __post_init__(self) -> None:
@@ -52,7 +58,7 @@ class ModelConfig:
         d_head = self.d_embed // self.n_heads if self.d_head is None else self.d_head
         vars(self)["d_head"] = check_int("d_head", d_head, at_least=1)
         check_choice("output", self.output, ("fused", "residual"))
-        check_choice("init", self.init, ("pytorch", "transformer_lens"))
+        check_choice("init", self.init, get_args(Init))
         for name in ("layer_norm", "qkv_bias", "scale_scores"):
             check_bool(name, getattr(self, name))
 

@@ -11,7 +11,7 @@ the result is custom: bare TransformerLens loads and runs it, and its tools are 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ def initial_raw(config: ModelConfig, seed: int, dtype: torch.dtype = torch.float
     """Draw raw parameters; they depend on the config and the seed, and on nothing else."""
     check_seed(seed)
     rng = np.random.default_rng([seed, _INIT_STREAM])
-    draw = _draw_like_pytorch if config.init == "pytorch" else _draw_like_transformer_lens
+    draw = _DRAWN_LIKE[config.init]
     return {
         name: torch.from_numpy(draw(rng, name, shape, config)).to(dtype)
         for name, shape in raw_shapes(config).items()
@@ -109,23 +109,64 @@ def transformer_lens_parameters(
     return parameters | {"unembed.W_U": W_U, "unembed.b_U": b_U}
 
 
-def _draw_like_pytorch(
+Draw = Callable[[np.random.Generator, str, tuple[int, ...], ModelConfig], np.ndarray]
+
+
+def _pytorch(
     rng: np.random.Generator, name: str, shape: tuple[int, ...], config: ModelConfig
 ) -> np.ndarray:
     if name == "W_E":
         return rng.standard_normal(shape)
     if name in ("ln_w", "ln_b"):
         return np.full(shape, 1.0 if name == "ln_w" else 0.0)
-    reads_heads = name in ("W_out", "b_out", "W_O", "b_O")
-    fan_in = config.n_heads * config.d_head if reads_heads else config.d_embed
-    return rng.uniform(-1.0, 1.0, shape) / math.sqrt(fan_in)
+    return rng.uniform(-1.0, 1.0, shape) / math.sqrt(_fans(name, config)[0])
 
 
-def _draw_like_transformer_lens(
+def _xavier(
     rng: np.random.Generator, name: str, shape: tuple[int, ...], config: ModelConfig
 ) -> np.ndarray:
-    if name == "ln_w":
-        return np.ones(shape)
-    if name.startswith("W_"):
-        return rng.standard_normal(shape) * (0.8 / math.sqrt(config.d_embed))
-    return np.zeros(shape)
+    if name == "W_E" or name.startswith("ln_"):
+        return _pytorch(rng, name, shape, config)
+    if name.startswith("b_"):
+        return np.zeros(shape)
+    return rng.uniform(-1.0, 1.0, shape) * math.sqrt(6 / sum(_fans(name, config)))
+
+
+def _normal(
+    rng: np.random.Generator, name: str, shape: tuple[int, ...], config: ModelConfig
+) -> np.ndarray:
+    if name in ("W_Q", "W_K", "W_V"):
+        return rng.standard_normal(shape)
+    return _pytorch(rng, name, shape, config)
+
+
+def _normal_of_size(size: Callable[[ModelConfig], float]) -> Draw:
+    """Weights and embeddings N(0, size²), biases zero."""
+
+    def draw(
+        rng: np.random.Generator, name: str, shape: tuple[int, ...], config: ModelConfig
+    ) -> np.ndarray:
+        if name == "ln_w":
+            return np.ones(shape)
+        return rng.standard_normal(shape) * size(config) if name[0] == "W" else np.zeros(shape)
+
+    return draw
+
+
+_DRAWN_LIKE: dict[str, Draw] = {
+    "pytorch": _pytorch,
+    "transformer_lens": _normal_of_size(lambda config: 0.8 / math.sqrt(config.d_embed)),
+    "xavier": _xavier,
+    "normal": _normal,
+    "small_normal": _normal_of_size(lambda config: 0.02),
+}
+
+
+def _fans(name: str, config: ModelConfig) -> tuple[int, int]:
+    """Inputs and outputs of the linear layer that a weight or bias belongs to."""
+    of_heads = config.n_heads * config.d_head
+    return {
+        "out": (of_heads, D_VOCAB),
+        "O": (of_heads, config.d_embed),
+        "U": (config.d_embed, D_VOCAB),
+    }.get(name.removeprefix("W_").removeprefix("b_"), (config.d_embed, of_heads))

@@ -6,9 +6,10 @@ command line takes its defaults from here.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from count01_lens.common.validation import check_choice, check_int, check_number, check_seed
 from count01_lens.models.config import ModelConfig
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     import torch
 
     from count01_lens.tasks.dataset import Splits
+
+Decay = Literal["linear", "cosine", "none"]
+OptimiserName = Literal["adamw", "adam", "sgd"]
+Precision = Literal["float32", "float64"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +32,12 @@ class TrainConfig:
         model: shape and initialisation of the model.
         epochs: passes over the training split.
         batch_size: sentences per step; the last batch of an epoch may be smaller.
-        learning_rate: of AdamW, at the start.
-        decay: "linear" takes the learning rate to zero over the run, "none" keeps it.
-        weight_decay: of AdamW, on all parameters.
+        learning_rate: at the start.
+        decay: "linear" takes the learning rate to zero over the run, "cosine" too, along half a
+            cosine, "none" keeps it.
+        optimiser: "adamw", "adam" (weight decay added to the gradient) or "sgd" (momentum 0.9,
+            weight decay likewise), each as in torch.optim.
+        weight_decay: of the optimiser, on all parameters.
         eos_weight: weight of the '[EOS]' loss beside the answer's; 0 leaves that task out.
         dropout: share of the coordinates of the attention output that are dropped in training,
             after the projection (for a fused output layer: of the head outputs).
@@ -41,12 +49,13 @@ class TrainConfig:
     epochs: int = 100
     batch_size: int = 64
     learning_rate: float = 5e-3
-    decay: Literal["linear", "none"] = "linear"
+    decay: Decay = "linear"
+    optimiser: OptimiserName = "adamw"
     weight_decay: float = 0.01
     eos_weight: float = 1.0
     dropout: float = 0.0
     data_seed: int = 0
-    precision: Literal["float32", "float64"] = "float32"
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, ModelConfig):
@@ -60,10 +69,11 @@ class TrainConfig:
         for name in ("weight_decay", "eos_weight", "dropout"):
             checked[name] = check_number(name, getattr(self, name))
         vars(self).update(checked)
-        check_choice("decay", self.decay, ("linear", "none"))
+        check_choice("decay", self.decay, get_args(Decay))
+        check_choice("optimiser", self.optimiser, get_args(OptimiserName))
         if self.dropout >= 1:
             raise ValueError(f"dropout: expected a share below 1, got {self.dropout!r}")
-        check_choice("precision", self.precision, ("float32", "float64"))
+        check_choice("precision", self.precision, get_args(Precision))
 
     @property
     def dtype(self) -> "torch.dtype":
@@ -83,8 +93,15 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
-        """Read what `to_dict` wrote."""
+        """Read what `to_dict` wrote; fields that it did not know then have their defaults."""
         return cls(**{**values, "model": ModelConfig(**values["model"])})
+
+
+def remaining_rate(decay: Decay, progress: float) -> float:
+    """Share of the learning rate that is left when a share of all steps has been taken."""
+    if decay == "linear":
+        return 1 - progress
+    return (1 + math.cos(math.pi * progress)) / 2 if decay == "cosine" else 1.0
 
 
 def check_stackable(configs: Sequence[TrainConfig]) -> None:
@@ -97,8 +114,8 @@ def check_stackable(configs: Sequence[TrainConfig]) -> None:
             raise TypeError(f"config: expected a TrainConfig, got {config!r}")
     if len(set(configs)) < len(configs):
         raise ValueError(f"config: expected each one once, got {list(configs)}")
-    first = _shared_fields(configs[0])
-    for other in map(_shared_fields, configs):
+    first = shared_fields(configs[0])
+    for other in map(shared_fields, configs):
         different = [name for name in first if first[name] != other[name]]
         if different:
             raise ValueError(
@@ -108,7 +125,8 @@ def check_stackable(configs: Sequence[TrainConfig]) -> None:
             )
 
 
-def _shared_fields(config: TrainConfig) -> dict[str, Any]:
+def shared_fields(config: TrainConfig) -> dict[str, Any]:
+    """Return the fields that are the same for all models of a stack."""
     free = ("learning_rate", "weight_decay", "eos_weight", "init")
     return {name: value for name, value in config.fields().items() if name not in free}
 
@@ -122,8 +140,11 @@ def training_cost(config: TrainConfig, n_models: int) -> float:
     """Guess how many seconds a stack of models trains on one core, for the order of jobs.
 
     Measured for 1 to 64 heads, d = 2 to 64 and 1 to 50 models, in batches of 64 of the 7,000
-    training sentences, and right within a third there: a step takes 1.6 ms, whatever it computes,
-    for dispatching its operations, and for each model 0.075 ms, more with heads and dimensions.
+    training sentences, and for 16 heads in batches of 16 to 1,024; right within a third there. A
+    step takes 1.6 ms, whatever it computes, for dispatching its operations, and for each model
+    0.04 ms, and more with sentences, heads and dimensions. Dropout doubles it.
     """
-    each = 0.075 + 0.0015 * config.model.n_heads + 0.002 * config.model.d_embed
-    return config.epochs * 7000 / config.batch_size * (1.6 + n_models * each) / 1000
+    sentences = 0.035 + 0.0015 * config.model.n_heads + 0.002 * config.model.d_embed
+    each = 0.04 + config.batch_size / 64 * sentences
+    seconds = config.epochs * 7000 / config.batch_size * (1.6 + n_models * each) / 1000
+    return seconds * 2 if config.dropout else seconds

@@ -27,8 +27,9 @@ from count01_lens.common.validation import check_int
 from count01_lens.common.versions import library_versions
 from count01_lens.models.parameters import raw_shapes
 from count01_lens.tasks.dataset import Splits
+from count01_lens.training.optimisers import OPTIMISERS, Optimiser
 from count01_lens.training.recipe import TrainConfig, steps_per_epoch
-from count01_lens.training.stack import AdamW, Rows
+from count01_lens.training.stack import Rows
 
 RUN, STATE, SNAPSHOT = "training run", "training state", "training snapshot"
 
@@ -42,7 +43,7 @@ class TrainState:
     """Everything that training needs to go on."""
 
     rows: Rows
-    optimiser: AdamW
+    optimiser: Optimiser
     history: list[dict[str, Any]]
 
     @property
@@ -139,6 +140,11 @@ class TrainingRun(Mapping[int, Rows]):
         except storage.DamagedFileError as error:
             raise RunDirectoryError(f"{error}; or choose another directory") from error
         different = [key for key, value in self._description.items() if found.get(key) != value]
+        if different == ["configs"] and (unknown := self._unknown_fields(found["configs"])):
+            raise RunDirectoryError(
+                f"{run.parent}: expected a run of this version of the library, got one of an older "
+                f"version, whose recipes had no {', '.join(unknown)}; choose another directory"
+            )
         if different:
             raise RunDirectoryError(
                 f"{run.parent}: holds another run (its {', '.join(different)} differ); "
@@ -146,20 +152,28 @@ class TrainingRun(Mapping[int, Rows]):
             )
         return found
 
+    def _unknown_fields(self, found: Any) -> list[str]:
+        """Name what recipes of a stored run do not say: they were written by an older version."""
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            return []
+        return sorted({name for one in found for name in self.configs[0].to_dict().keys() - one})
+
     def load_state(self) -> TrainState | None:
         """Read the state after the last complete epoch, if there is one."""
         path = self._file("state")
         if self.path is None or not path.exists():
             return None
         with _explained(path):
-            rows = ("rows", "first_moment", "second_moment")
-            bundle = self._read(path, STATE, rows, others=("history",))
+            optimiser = OPTIMISERS[self.configs[0].optimiser]
+            names = ("rows", *optimiser.MOMENTS)
+            bundle = self._read(path, STATE, names, others=("history",))
             epoch = check_int("epoch", bundle.about["epoch"], at_least=1)
             if epoch > self.configs[0].epochs:
                 raise ValueError(f"expected an epoch of the run, got {epoch}")
             history = self._history_of(bundle, epoch)
-        parameters, first, second = (bundle.tensors[name] for name in rows)
-        return TrainState(parameters, AdamW(first, second, history[-1]["step"]), history)
+        moments = {name: bundle.tensors[name] for name in optimiser.MOMENTS}
+        restored = optimiser(moments, history[-1]["step"])
+        return TrainState(bundle.tensors["rows"], restored, history)
 
     def save_state(self, state: TrainState) -> None:
         """Replace the stored state after an epoch."""
@@ -169,8 +183,7 @@ class TrainingRun(Mapping[int, Rows]):
         lines = [[line[name] for name in columns] for line in state.history]
         tensors = {
             "rows": state.rows,
-            "first_moment": state.optimiser.first_moment,
-            "second_moment": state.optimiser.second_moment,
+            **state.optimiser.moments,
             "history": torch.tensor(lines, dtype=torch.float64),
         }
         about = {"run": self._mark, "epoch": state.epoch, "columns": columns}

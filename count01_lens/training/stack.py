@@ -1,8 +1,7 @@
-"""A stack of models as a matrix with one row of raw parameters per model, and AdamW on it."""
+"""A stack of models as a matrix with one row of raw parameters per model."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -57,40 +56,3 @@ def count_form_of(rows: Rows, config: ModelConfig) -> CountForm:
     )
     bias = raw["b_out"].unsqueeze(1).expand(-1, len(Token), -1)
     return CountForm(scores, values, logit_weights=raw["W_out"], logit_bias=bias)
-
-
-@dataclass
-class AdamW:
-    """AdamW (decoupled weight decay) whose settings may differ from row to row.
-
-    The same update as `torch.optim.AdamW`, which knows one setting per tensor only.
-    """
-
-    first_moment: Rows
-    second_moment: Rows
-    steps: int = 0
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-
-    @classmethod
-    def for_rows(cls, rows: Rows) -> "AdamW":
-        """Start with zero moments."""
-        return cls(torch.zeros_like(rows), torch.zeros_like(rows))
-
-    def update(
-        self,
-        rows: Rows,
-        gradient: Rows,
-        learning_rate: Float[Tensor, "model 1"],
-        weight_decay: Float[Tensor, "model 1"],
-    ) -> None:
-        """Take one step in place."""
-        self.steps += 1
-        beta1, beta2 = self.betas
-        self.first_moment.lerp_(gradient, 1 - beta1)
-        self.second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        denominator = self.second_moment.sqrt()
-        denominator.div_(math.sqrt(1 - beta2**self.steps)).add_(self.eps)
-        update = self.first_moment / denominator
-        rows.mul_(1 - learning_rate * weight_decay)
-        rows.sub_(update.mul_(learning_rate / (1 - beta1**self.steps)))

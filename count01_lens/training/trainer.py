@@ -16,8 +16,10 @@ from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
 from count01_lens.tasks.language import Token
+from count01_lens.training.optimisers import OPTIMISERS
+from count01_lens.training.recipe import remaining_rate
 from count01_lens.training.run_directory import TrainingRun, TrainState
-from count01_lens.training.stack import AdamW, Rows, count_form_of, from_rows, to_rows
+from count01_lens.training.stack import Rows, count_form_of, from_rows, to_rows
 
 _ORDER_STREAM = 20
 _DROPOUT_STREAM = 21
@@ -78,7 +80,8 @@ class Trainer:
         """Draw every model's initial parameters from its own seed."""
         pairs = zip(self.stored.configs, self.seeds, strict=True)
         rows = to_rows([initial_raw(config.model, seed, config.dtype) for config, seed in pairs])
-        return TrainState(rows, AdamW.for_rows(rows), history=[])
+        optimiser = OPTIMISERS[self.shared.optimiser].for_rows(rows)
+        return TrainState(rows, optimiser, history=[])
 
     def run(self, state: TrainState, show: Callable[[Mapping[str, Any]], None]) -> None:
         """Train until the last epoch, saving after each and showing its line of history."""
@@ -120,8 +123,7 @@ class Trainer:
         (gradient,) = torch.autograd.grad(loss.sum(), leaf)
         leaf.requires_grad_(False)
         total = self.shared.epochs * self.stored.steps_per_epoch
-        remaining = 1 - state.optimiser.steps / total if self.shared.decay == "linear" else 1.0
-        rate = self.learning_rate * remaining
+        rate = self.learning_rate * remaining_rate(self.shared.decay, state.optimiser.steps / total)
         state.optimiser.update(state.rows, gradient, rate, self.weight_decay)
         return loss.detach()
 

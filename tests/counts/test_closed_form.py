@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import get_args
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.compact import compact_logits
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.models.build import build_model
-from count01_lens.models.config import ModelConfig
+from count01_lens.models.config import Init, ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_raw
 from count01_lens.models.parameters import initial_raw
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
@@ -57,7 +58,7 @@ configs = st.builds(
     layer_norm=st.booleans(),
     qkv_bias=st.booleans(),
     scale_scores=st.booleans(),
-    init=st.sampled_from(["pytorch", "transformer_lens"]),
+    init=st.sampled_from(get_args(Init)),
     n_ctx=st.just(128),
 )
 count_rows = st.lists(

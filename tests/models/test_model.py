@@ -2,6 +2,7 @@ import copy
 import dataclasses
 import math
 import warnings
+from typing import get_args
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.compact import compact_hooks, compact_tokens
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.models.build import build_model, hooked_transformer
-from count01_lens.models.config import ModelConfig
+from count01_lens.models.config import Init, ModelConfig
 from count01_lens.models.parameters import initial_raw
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.tasks.language import Token
@@ -145,6 +146,33 @@ def test_initial_distributions():
     assert not raw["b_out"].any()
 
 
+def test_initial_distributions_of_the_other_choices():
+    shape = {"d_embed": 200, "n_heads": 10, "output": "residual", "qkv_bias": True}
+    drawn = {init: initial_raw(ModelConfig(**shape, init=init), 0) for init in get_args(Init)}
+    plain, xavier, normal, small = (
+        drawn[name] for name in ("pytorch", "xavier", "normal", "small_normal")
+    )
+    for name, fans in {"W_Q": 400, "W_O": 400, "W_U": 208}.items():
+        bound = math.sqrt(6 / fans)
+        assert 0.95 * bound < float(xavier[name].abs().max()) <= bound
+        assert abs(float(xavier[name].std()) - bound / math.sqrt(3)) < 0.1 * bound
+    assert abs(float(xavier["W_E"].std()) - 1) < 0.05
+    for name in ("W_Q", "W_K", "W_V"):
+        assert abs(float(normal[name].std()) - 1) < 0.05
+    for name in ("W_O", "W_U", "b_Q", "b_O"):
+        assert float(normal[name].abs().max()) <= 1 / math.sqrt(200)
+        assert bool(normal[name].any())
+    assert torch.equal(normal["W_E"], plain["W_E"])
+    for name in ("W_E", "W_Q", "W_O", "W_U"):
+        assert abs(float(small[name].std()) - 0.02) < 0.002
+    for raw in (xavier, small):
+        assert not any(raw[name].any() for name in raw if name.startswith("b_"))
+    for raw in drawn.values():
+        assert raw.keys() == plain.keys()
+        assert bool((raw["ln_w"] == 1).all())
+        assert not raw["ln_b"].any()
+
+
 def test_no_warning_reaches_the_user_and_filters_stay():
     filters = list(warnings.filters)
     with warnings.catch_warnings():
@@ -162,7 +190,7 @@ def test_no_warning_reaches_the_user_and_filters_stay():
         ({"d_embed": 2, "n_heads": 64}, "2 // 64 is 0.*give d_head"),
         ({"d_head": 0}, "d_head: expected"),
         ({"output": "both"}, "output: expected 'fused' or 'residual', got 'both'"),
-        ({"init": "xavier"}, "init: expected"),
+        ({"init": "kaiming"}, "init: expected"),
         ({"layer_norm": "yes"}, "layer_norm: expected True or False, got 'yes'"),
         ({"n_ctx": 0}, "n_ctx: expected"),
     ],

@@ -1,5 +1,6 @@
 """A grid of recipes and seeds: one table of heads, however often it is stopped on the way."""
 
+import itertools
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 import count01_lens as cl
 from count01_lens.cli import app
+from count01_lens.common.parsing import parse_axis
 from count01_lens.training.evolution import head_metrics
 from count01_lens.training.model_sweep import train_stack, varied_columns
 from count01_lens.training.recipe import training_cost
@@ -114,6 +116,17 @@ def test_a_grid_takes_all_combinations_and_says_which_are_impossible():
     assert "'n_heads': 8, 'd_embed': 4" in impossible[0]
     assert "expected at least as many embedding dimensions as heads" in impossible[0]
     assert varied_columns(configs) == ["d_embed", "n_heads", "d_head", "eos_weight"]
+
+
+def test_a_grid_varies_every_choice_of_a_recipe():
+    axes = [
+        parse_axis(t) for t in ("decay=cosine,none", "optimiser=adam,sgd", "init=xavier,normal")
+    ]
+    configs, impossible = cl.model_grid(cl.TrainConfig(), **dict(axes))
+    assert (len(configs), impossible) == (8, [])
+    assert {(c.decay, c.optimiser, c.model.init) for c in configs} == set(
+        itertools.product(*(values for _, values in axes))
+    )
 
 
 def test_a_grid_keeps_what_it_does_not_vary():

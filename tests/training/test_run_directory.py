@@ -19,7 +19,7 @@ from count01_lens.common.storage import AlreadyInUseError, locked
 from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint
 from count01_lens.models.config import ModelConfig
 from count01_lens.training.recipe import TrainConfig
-from count01_lens.training.run_directory import RunDirectoryError
+from count01_lens.training.run_directory import RunDirectoryError, TrainingRun
 from count01_lens.training.training_run import train
 from tests.helpers import QUICK, SPLITS
 
@@ -179,6 +179,42 @@ def test_another_run_is_not_mixed_in(tmp_path, changes, different):
     with pytest.raises(RunDirectoryError, match=f"holds another run .its {different} differ"):
         train(**{**arguments, **changes})
     assert contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_every_optimiser_goes_on_with_the_same_bits(tmp_path, monkeypatch, optimiser):
+    config = replace(QUICK, optimiser=optimiser, decay="cosine")
+    train(config, seeds=[0], splits=SPLITS, directory=tmp_path / "whole")
+    saved, save_state = [], TrainingRun.save_state
+
+    def stop_after_the_first(run, state):
+        save_state(run, state)
+        saved.append(state.epoch)
+        if len(saved) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(TrainingRun, "save_state", stop_after_the_first)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, seeds=[0], splits=SPLITS, directory=tmp_path / "stopped")
+    train(config, seeds=[0], splits=SPLITS, directory=tmp_path / "stopped")
+    assert saved == [1, 2, 3]
+    assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
+
+
+def test_a_run_of_an_older_version_is_refused_as_such(tmp_path):
+    train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
+    run = tmp_path / "run" / "run.safetensors"
+    about = dict(read_bundle(run, "training run").about)
+    del about["configs"][0]["optimiser"]
+    write_bundle(run, Bundle("training run", about, {}))
+    with pytest.raises(RunDirectoryError, match=r"older version, whose recipes had no optimiser"):
+        train(QUICK, seeds=[0], splits=SPLITS, directory=tmp_path / "run")
+
+
+def test_recipes_of_older_checkpoints_are_read():
+    values = QUICK.to_dict()
+    del values["optimiser"]
+    assert TrainConfig.from_dict(values) == QUICK
 
 
 def test_a_directory_with_other_files_is_refused(tmp_path):

@@ -1,11 +1,14 @@
 import dataclasses
 import math
+from functools import partial
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from torch.func import functional_call
+from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR
 
 import count01_lens.training.trainer as trainer_module
 from count01_lens.counts.compact import compact_hooks, compact_logits, compact_tokens
@@ -15,26 +18,36 @@ from count01_lens.models.config import ModelConfig
 from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
-from count01_lens.training.recipe import TrainConfig
+from count01_lens.training.optimisers import OPTIMISERS
+from count01_lens.training.recipe import OptimiserName, TrainConfig, remaining_rate
 from count01_lens.training.run_directory import TrainingRun
-from count01_lens.training.stack import AdamW, count_form_of, from_rows, to_rows
+from count01_lens.training.stack import count_form_of, from_rows, to_rows
 from count01_lens.training.trainer import Trainer, TrainingDivergedError, next_token_loss
 from count01_lens.training.training_run import train
 from tests.helpers import QUICK, SMALL, SPLITS
 
+TORCH = {
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+    "sgd": partial(torch.optim.SGD, momentum=0.9),
+}
+SCHEDULES = {
+    "linear": lambda optimiser, n: LinearLR(optimiser, 1.0, 0.0, n),
+    "cosine": lambda optimiser, n: CosineAnnealingLR(optimiser, n),
+    "none": lambda optimiser, n: ConstantLR(optimiser, 1.0),
+}
+
 
 def by_plain_pytorch(config, seed):
-    """Train one model with torch.optim.AdamW on the HookedTransformer itself."""
+    """Train one model with torch.optim on the HookedTransformer itself."""
     raw = {name: value.requires_grad_() for name, value in initial_raw(config.model, seed, config.dtype).items()}  # fmt: skip
     model = empty_hooked_transformer(config.model, config.dtype)
     model.pos_embed.W_pos.data.zero_()
-    optimiser = torch.optim.AdamW(
+    optimiser = TORCH[config.optimiser](
         raw.values(), lr=config.learning_rate, weight_decay=config.weight_decay
     )
     steps = config.epochs * math.ceil(len(SPLITS.train) / config.batch_size)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: 1 - step / steps if config.decay == "linear" else 1.0
-    )
+    schedule = SCHEDULES[config.decay](optimiser, steps)
     for epoch in range(config.epochs):
         order = torch.from_numpy(np.random.default_rng([seed, 20, epoch]).permutation(150))
         for batch in order.split(config.batch_size):
@@ -70,6 +83,8 @@ def by_plain_pytorch(config, seed):
             eos_weight=0.3,
             precision="float64",
         ),
+        dataclasses.replace(QUICK, optimiser="adam", decay="cosine", weight_decay=0.1),
+        dataclasses.replace(QUICK, optimiser="sgd", decay="cosine", weight_decay=0.1),
     ],
 )
 def test_training_equals_plain_pytorch(config):
@@ -90,23 +105,35 @@ def test_a_model_does_not_depend_on_the_others_of_its_stack():
     assert (together.configs[2], together.seeds[2]) == (other, 4)
 
 
-def test_adamw_equals_torch_with_settings_per_row():
+@pytest.mark.parametrize("name", TORCH)
+def test_optimisers_equal_torch_s_with_settings_per_row(name):
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(2, 5, generator=generator, dtype=torch.float64)
     rates, decays = torch.tensor([[0.1], [0.01]]).double(), torch.tensor([[0.0], [0.3]]).double()
     plain = [row.clone().requires_grad_() for row in rows]
     optimisers = [
-        torch.optim.AdamW([row], lr=float(rate), weight_decay=float(decay))
+        TORCH[name]([row], lr=float(rate), weight_decay=float(decay))
         for row, rate, decay in zip(plain, rates, decays, strict=True)
     ]
-    ours, adam = rows.clone(), AdamW.for_rows(rows)
+    ours, stacked = rows.clone(), OPTIMISERS[name].for_rows(rows)
     for _ in range(20):
         gradient = torch.randn(2, 5, generator=generator, dtype=torch.float64)
         for row, optimiser, part in zip(plain, optimisers, gradient, strict=True):
             row.grad = part.clone()
             optimiser.step()
-        adam.update(ours, gradient, rates, decays)
+        stacked.update(ours, gradient, rates, decays)
     torch.testing.assert_close(ours, torch.stack([row.detach() for row in plain]))
+
+
+def test_every_optimiser_that_a_recipe_can_name_is_there():
+    assert set(get_args(OptimiserName)) == set(OPTIMISERS) == set(TORCH)
+
+
+def test_decay_by_hand():
+    shares = {name: [remaining_rate(name, at) for at in (0, 0.25, 0.5, 1)] for name in SCHEDULES}
+    assert shares["linear"] == [1, 0.75, 0.5, 0]
+    assert shares["cosine"] == pytest.approx([1, (1 + math.sqrt(0.5)) / 2, 0.5, 0])
+    assert shares["none"] == [1, 1, 1, 1]
 
 
 def test_loss_is_the_negative_log_likelihood_of_the_text_after_equals():
@@ -265,7 +292,8 @@ def test_progress_lines_where_there_is_no_terminal(capsys):
         (lambda: TrainConfig(learning_rate=math.nan), ValueError, "learning_rate: expected"),
         (lambda: TrainConfig(eos_weight=-1), ValueError, "eos_weight: expected"),
         (lambda: TrainConfig(dropout=1.0), ValueError, "dropout: expected a share below 1"),
-        (lambda: TrainConfig(decay="cosine"), ValueError, "decay: expected 'linear' or 'none'"),
+        (lambda: TrainConfig(decay="cos"), ValueError, "decay: expected 'linear' or 'cosine'"),
+        (lambda: TrainConfig(optimiser="lion"), ValueError, "optimiser: expected 'adamw' or"),
         (lambda: TrainConfig(precision="half"), ValueError, "precision: expected"),
         (lambda: TrainConfig(model="big"), TypeError, "model: expected a ModelConfig"),
         (lambda: train(QUICK, seeds=3), TypeError, "seeds: expected several whole numbers"),
