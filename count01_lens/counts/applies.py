@@ -120,12 +120,12 @@ def _foreign_code(model: HookedTransformer) -> Iterator[str]:
             yield f"{name or 'the model'} has a {method} of its own"
 
 
-FOUND: Remembered[str | None] = Remembered(most=1000)
+_FOUND: Remembered[str | None] = Remembered(most=1000)
 
 
 def _found_by_running(model: HookedTransformer) -> str | None:
     """Tell in what a plain run of a model differs from its tables; each model is run once."""
-    return FOUND.recall((fingerprint(model), code_of(model)), lambda: _difference(model))
+    return _FOUND.recall((fingerprint(model), code_of(model)), lambda: _difference(model))
 
 
 def few_sentences(model: HookedTransformer) -> Int[Tensor, "sample 3"]:

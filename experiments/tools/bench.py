@@ -137,20 +137,6 @@ def analyze_heads() -> dict[str, float]:
     return {"seconds": _best(lambda: cl.analyze_heads(model), 3)}
 
 
-def first_use() -> dict[str, float]:
-    """What is checked at the first use of a 16-head model: its tables against a plain run."""
-    import count01_lens as cl
-    from count01_lens.counts import applies
-
-    model = _model()
-
-    def check() -> None:
-        applies.FOUND.results.clear()
-        cl.why_not_counts(model)
-
-    return {"seconds": _best(check, 20)}
-
-
 def all_groups() -> dict[str, float]:
     """The four metrics of all 65,535 groups of 16 heads."""
     import count01_lens as cl
@@ -261,7 +247,6 @@ MEASUREMENTS: list[Callable[[], dict[str, float]]] = [
     train_ten,
     verify_up_to_200,
     analyze_heads,
-    first_use,
     all_groups,
     probes_of_all_groups,
     probes_by_scikit_learn,
@@ -278,7 +263,6 @@ RATIOS = [
     ("forward: closed form over sequences", "forward_sequences", "forward_closed_form"),
     ("epoch: compact over sequences", "epoch_sequences", "epoch_compact"),
     ("epoch: closed form over sequences", "epoch_sequences", "epoch_closed_form"),
-    ("analyze_heads: over the check at first use", "analyze_heads", "first_use"),
     ("probes of all groups: over scikit-learn", "probes_by_scikit_learn", "probes_of_all_groups"),
 ]
 

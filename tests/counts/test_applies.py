@@ -207,7 +207,7 @@ def test_a_closed_form_that_is_wrong_is_found_by_running_the_model(table, entry,
         getattr(form, table)[entry] += 1e-6
         return form
 
-    monkeypatch.setattr(applies, "FOUND", Remembered(most=9))
+    monkeypatch.setattr(applies, "_FOUND", Remembered(most=9))
     monkeypatch.setattr(CountForm, "from_parameters", broken)
     assert "are not what its weights say" in why_not_counts(make(seed=1))
 
@@ -219,7 +219,7 @@ def test_a_model_is_run_once_and_again_when_it_was_changed(monkeypatch):
         runs.append(model)
         return difference(model)
 
-    monkeypatch.setattr(applies, "FOUND", Remembered(most=9))
+    monkeypatch.setattr(applies, "_FOUND", Remembered(most=9))
     monkeypatch.setattr(applies, "_difference", counted)
     model = make(seed=2)
     for _ in range(3):
@@ -233,10 +233,10 @@ def test_a_model_is_run_once_and_again_when_it_was_changed(monkeypatch):
 
 
 def test_few_models_are_remembered(monkeypatch):
-    monkeypatch.setattr(applies, "FOUND", Remembered(most=2))
+    monkeypatch.setattr(applies, "_FOUND", Remembered(most=2))
     for seed in range(4):
         assert why_not_counts(make(seed=seed)) is None
-    assert len(applies.FOUND.results) == 2
+    assert len(applies._FOUND.results) == 2
 
 
 def test_running_the_model_leaves_it_as_it_was(capsys):
