@@ -1,7 +1,7 @@
 """Commands that train: one stack of models, or a sweep over sizes and recipes."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -40,7 +40,8 @@ def train(
         bool, typer.Option(help="Give queries, keys and values a bias.")
     ] = SHAPE.qkv_bias,
     init: Annotated[
-        Init, typer.Option(help="How weights are drawn; see ModelConfig.")
+        Init,
+        typer.Option(metavar="KIND", help=f"How weights are drawn: {', '.join(get_args(Init))}."),
     ] = SHAPE.init,
     epochs: Annotated[
         int, typer.Option(help="Passes over the 7000 training sentences.")
@@ -50,7 +51,8 @@ def train(
         float, typer.Option(help="Of the optimiser, at the start.")
     ] = RECIPE.learning_rate,
     decay: Annotated[
-        Decay, typer.Option(help="How the learning rate falls to zero over the run, if it does.")
+        Decay,
+        typer.Option(metavar="KIND", help="How the learning rate falls: linear, cosine, none."),
     ] = RECIPE.decay,
     optimiser: Annotated[
         OptimiserName, typer.Option(help="As in torch.optim; sgd has a momentum of 0.9.")
