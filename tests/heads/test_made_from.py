@@ -8,13 +8,17 @@ import count01_lens as cl
 from count01_lens.models.hooks import hooks_attached
 from count01_lens.views.patching import PatchSession
 from count01_lens.views.plots import plot_head_outputs
-from tests.helpers import two_layers
+from tests.helpers import deep_model, two_layers
 
 FEW = cl.make_splits(
     0,
     train=cl.SplitSpec(size=40, zeros_and_ones=(0, 5), twos=(0, 3)),
     test=cl.SplitSpec(size=12, zeros_and_ones=(0, 5), twos=(0, 3)),
 )
+
+
+def deep():
+    return deep_model(normalization_type="LN", n_heads=1)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,7 @@ def model(analysed):
 
 @pytest.mark.parametrize("at", ["=", "answer"])
 @pytest.mark.parametrize(
-    "make", [lambda: cl.build_model(cl.ModelConfig(d_embed=6, n_heads=3)), two_layers]
+    "make", [lambda: cl.build_model(cl.ModelConfig(d_embed=6, n_heads=3)), deep]
 )
 def test_groups_of_a_patched_model_need_its_patch(make, at):
     model = make()
