@@ -23,7 +23,7 @@ test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not stress"
 
 test-slow: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow and not stress"
+	$(BIN)/python -m pytest -n 2 -m "slow and not stress"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
