@@ -6,7 +6,7 @@ interventions that are applied to tables. A model is checked once, unless hooks 
 """
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from count01_lens.common.precision import at_least_float32
 from count01_lens.common.remembered import Remembered
 from count01_lens.common.types import HookedTransformer
+from count01_lens.heads.visits import Visit, Visits, in_order
 from count01_lens.models.direct_path import Activations, DirectPath, precise
 from count01_lens.models.fingerprint import (
     code_of,
@@ -24,35 +25,11 @@ from count01_lens.models.fingerprint import (
     hooked_modules,
     overridden_methods,
 )
-from count01_lens.models.hooks import Hook, ablation_hooks, z_hook
+from count01_lens.models.hooks import ablation_hooks, z_hook
 from count01_lens.tasks.prompts import Asked, Prompts
 
 N_PROMPTS = 4
 _CHECKED: Remembered[None] = Remembered(most=1000)
-
-
-class Visit(NamedTuple):
-    """What a model does on some prompts, at their query positions.
-
-    Attributes:
-        some: their numbers.
-        logits: of the next token.
-        at: activations, by hook point.
-    """
-
-    some: list[int]
-    logits: Float[Tensor, "prompt token"]
-    at: dict[str, Tensor]
-
-
-# Runs a model on prompts, batch by batch; activations of these hook points, under these hooks.
-Visits = Callable[[Asked, list[str], Sequence[tuple[str, Hook]]], Iterable[Visit]]
-
-
-def in_order(parts: Iterable[tuple[list[int], Tensor]]) -> Tensor:
-    """Put results of some prompts, given with their numbers, into the order of all prompts."""
-    numbers, found = zip(*parts, strict=True)
-    return torch.cat(found)[torch.tensor([n for some in numbers for n in some]).argsort()]
 
 
 class TwoRoads(NamedTuple):

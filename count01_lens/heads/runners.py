@@ -22,7 +22,8 @@ from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import few_sentences, why_not_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.heads.guard import TwoRoads, Visit, check_attribution, checked_once, in_order
+from count01_lens.heads.guard import TwoRoads, check_attribution, checked_once
+from count01_lens.heads.visits import Visit, in_order
 from count01_lens.models.build import check_model
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.fingerprint import exact_copy, fingerprint
