@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from count01_lens.common.validation import check_choice, check_int, check_number, check_seed
+from count01_lens.common.validation import (
+    check_bool,
+    check_choice,
+    check_int,
+    check_number,
+    check_seed,
+)
 from count01_lens.models.config import ModelConfig
 
 if TYPE_CHECKING:
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
 Decay = Literal["linear", "cosine", "none"]
 OptimiserName = Literal["adamw", "adam", "sgd"]
 Precision = Literal["float32", "float64"]
+SecondTask = Literal["end", "copy", "other_token"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +45,11 @@ class TrainConfig:
         optimiser: "adamw", "adam" (weight decay added to the gradient) or "sgd" (momentum 0.9,
             weight decay likewise), each as in torch.optim.
         weight_decay: of the optimiser, on all parameters.
-        eos_weight: weight of the '[EOS]' loss beside the answer's; 0 leaves that task out.
+        eos_weight: weight of the second task's loss beside the answer's; 0 leaves that task out.
+        second_task: what comes after the answer: "end" ('[EOS]', the paper's). For comparison,
+            "copy" (the answer once more) and "other_token" ('2', so that '[EOS]' has no part).
+        train_output_bias: whether the bias of the output layer is trained, or stays as it was
+            initialised.
         dropout: share of the coordinates of the attention output that are dropped in training,
             after the projection (for a fused output layer: of the head outputs).
         data_seed: seed of the data set, where no splits are given.
@@ -53,6 +64,8 @@ class TrainConfig:
     optimiser: OptimiserName = "adamw"
     weight_decay: float = 0.01
     eos_weight: float = 1.0
+    second_task: SecondTask = "end"
+    train_output_bias: bool = True
     dropout: float = 0.0
     data_seed: int = 0
     precision: Precision = "float32"
@@ -71,6 +84,8 @@ class TrainConfig:
         vars(self).update(checked)
         check_choice("decay", self.decay, get_args(Decay))
         check_choice("optimiser", self.optimiser, get_args(OptimiserName))
+        check_choice("second_task", self.second_task, get_args(SecondTask))
+        check_bool("train_output_bias", self.train_output_bias)
         if self.dropout >= 1:
             raise ValueError(f"dropout: expected a share below 1, got {self.dropout!r}")
         check_choice("precision", self.precision, get_args(Precision))

@@ -1,10 +1,10 @@
 """A stack of models as a matrix with one row of raw parameters per model."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from count01_lens.counts.closed_form import CountForm, scores_and_values
@@ -33,6 +33,13 @@ def from_rows(rows: Rows, config: ModelConfig) -> Raw:
         name: piece.reshape(len(rows), *shape)
         for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
     }
+
+
+def places_of(names: Collection[str], config: ModelConfig) -> Int[Tensor, " parameter"]:
+    """Where in a row the parameters of these names are; names that a config lacks have none."""
+    sizes = {name: math.prod(shape) for name, shape in raw_shapes(config).items()}
+    named = torch.tensor([name in names for name in sizes])
+    return named.repeat_interleave(torch.tensor(list(sizes.values()))).nonzero().squeeze(1)
 
 
 def raw_of(rows: Rows, index: int, config: ModelConfig) -> Raw:

@@ -17,9 +17,9 @@ from count01_lens.models.parameters import initial_raw, transformer_lens_paramet
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
 from count01_lens.tasks.language import Token
 from count01_lens.training.optimisers import OPTIMISERS
-from count01_lens.training.recipe import remaining_rate
+from count01_lens.training.recipe import SecondTask, remaining_rate
 from count01_lens.training.run_directory import TrainingRun, TrainState
-from count01_lens.training.stack import Rows, count_form_of, from_rows, to_rows
+from count01_lens.training.stack import Rows, count_form_of, from_rows, places_of, to_rows
 
 _ORDER_STREAM = 20
 _DROPOUT_STREAM = 21
@@ -36,12 +36,17 @@ def next_token_loss(
     logits_at_answer: Float[Tensor, "*model sample 8"],
     labels: Bool[Tensor, "*model sample"],
     eos_weight: float | Float[Tensor, "*model"] = 1.0,
+    second_task: SecondTask = "end",
 ) -> Float[Tensor, "*model"]:
-    """Negative log likelihood of the answer and, weighted, of '[EOS]'; a mean over sentences."""
+    """Negative log likelihood of the answer and, weighted, of what follows it; a mean."""
     right = torch.where(labels, Token.FOUR, Token.FIVE).unsqueeze(-1)
     answer = -F.log_softmax(logits_at_equals, dim=-1).gather(-1, right).squeeze(-1)
-    eos = -F.log_softmax(logits_at_answer, dim=-1)[..., Token.EOS]
-    return answer.mean(dim=-1) + eos_weight * eos.mean(dim=-1)
+    after = -F.log_softmax(logits_at_answer, dim=-1)
+    if second_task == "copy":
+        second = after.gather(-1, right).squeeze(-1)
+    else:
+        second = after[..., Token.EOS if second_task == "end" else Token.TWO]
+    return answer.mean(dim=-1) + eos_weight * second.mean(dim=-1)
 
 
 def evaluate(
@@ -75,6 +80,8 @@ class Trainer:
         self.learning_rate = self._per_model("learning_rate").unsqueeze(1)
         self.weight_decay = self._per_model("weight_decay").unsqueeze(1)
         self.eos_weight = self._per_model("eos_weight")
+        frozen = () if self.shared.train_output_bias else ("b_out", "b_U")
+        self.frozen = places_of(frozen, self.shared.model)
 
     def initial_state(self) -> TrainState:
         """Draw every model's initial parameters from its own seed."""
@@ -118,13 +125,18 @@ class Trainer:
             logits = self._logits_with_dropout(leaf, sentences, keep_masks[models, at_both])
         at_equals, at_answer = logits.chunk(2, dim=1)
         labels = self.labels["train"][batch]
-        loss = next_token_loss(at_equals, at_answer, labels, self.eos_weight)
+        loss = next_token_loss(
+            at_equals, at_answer, labels, self.eos_weight, self.shared.second_task
+        )
         self._check_finite(loss, state.optimiser.steps)
         (gradient,) = torch.autograd.grad(loss.sum(), leaf)
         leaf.requires_grad_(False)
         total = self.shared.epochs * self.stored.steps_per_epoch
         rate = self.learning_rate * remaining_rate(self.shared.decay, state.optimiser.steps / total)
+        kept = state.rows[:, self.frozen]
         state.optimiser.update(state.rows, gradient, rate, self.weight_decay)
+        if len(self.frozen):
+            state.rows[:, self.frozen] = kept
         return loss.detach()
 
     def _logits_with_dropout(

@@ -43,8 +43,9 @@ def by_plain_pytorch(config, seed):
     raw = {name: value.requires_grad_() for name, value in initial_raw(config.model, seed, config.dtype).items()}  # fmt: skip
     model = empty_hooked_transformer(config.model, config.dtype)
     model.pos_embed.W_pos.data.zero_()
+    trained = [value for name, value in raw.items() if config.train_output_bias or name != "b_out"]
     optimiser = TORCH[config.optimiser](
-        raw.values(), lr=config.learning_rate, weight_decay=config.weight_decay
+        trained, lr=config.learning_rate, weight_decay=config.weight_decay
     )
     steps = config.epochs * math.ceil(len(SPLITS.train) / config.batch_size)
     schedule = SCHEDULES[config.decay](optimiser, steps)
@@ -61,6 +62,7 @@ def by_plain_pytorch(config, seed):
                 logits[:, AT_ANSWER.column],
                 SPLITS.train.labels[batch],
                 config.eos_weight,
+                config.second_task,
             )
             optimiser.zero_grad()
             loss.backward()
@@ -85,6 +87,8 @@ def by_plain_pytorch(config, seed):
         ),
         dataclasses.replace(QUICK, optimiser="adam", decay="cosine", weight_decay=0.1),
         dataclasses.replace(QUICK, optimiser="sgd", decay="cosine", weight_decay=0.1),
+        dataclasses.replace(QUICK, second_task="copy"),
+        dataclasses.replace(QUICK, train_output_bias=False, weight_decay=0.1),
     ],
 )
 def test_training_equals_plain_pytorch(config):
@@ -146,6 +150,30 @@ def test_loss_is_the_negative_log_likelihood_of_the_text_after_equals():
         expected.append(-(answer + 0.5 * eos))
     loss = next_token_loss(logits[0], logits[1], labels, 0.5)
     torch.testing.assert_close(loss, torch.stack(expected).mean())
+
+
+@pytest.mark.parametrize(("task", "after_four", "after_five"), [("copy", 5, 6), ("other_token", 3, 3)])  # fmt: skip
+def test_another_second_task_takes_the_place_of_eos(task, after_four, after_five):
+    logits = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(1))
+    labels = torch.tensor([True, False, False, True])
+    answer = next_token_loss(logits[0], logits[1], labels, 0.0)
+    second = [
+        -row.softmax(-1)[after_four if label else after_five].log()
+        for row, label in zip(logits[1], labels, strict=True)
+    ]
+    loss = next_token_loss(logits[0], logits[1], labels, 0.5, task)
+    torch.testing.assert_close(loss, answer + 0.5 * torch.stack(second).mean())
+
+
+@pytest.mark.parametrize("output", ["fused", "residual"])
+def test_an_output_bias_that_is_not_trained_stays_as_it_was(output):
+    model = ModelConfig(d_embed=4, n_heads=2, output=output, qkv_bias=True)
+    config = dataclasses.replace(QUICK, model=model, train_output_bias=False)
+    result = train(config, seeds=[3, 4], splits=SPLITS, snapshot_epochs=[0, 1])
+    start, *_, end = (from_rows(rows, model) for _, rows in sorted(result.snapshots.items()))
+    name = "b_out" if output == "fused" else "b_U"
+    assert torch.equal(start[name], end[name])
+    assert all((start[other] != end[other]).any() for other in start if other != name)
 
 
 def test_without_the_eos_loss_the_second_task_is_not_trained():
@@ -291,6 +319,8 @@ def test_progress_lines_where_there_is_no_terminal(capsys):
         (lambda: TrainConfig(learning_rate=0), ValueError, "learning_rate: expected a finite"),
         (lambda: TrainConfig(learning_rate=math.nan), ValueError, "learning_rate: expected"),
         (lambda: TrainConfig(eos_weight=-1), ValueError, "eos_weight: expected"),
+        (lambda: TrainConfig(second_task="eos"), ValueError, "second_task: expected"),
+        (lambda: TrainConfig(train_output_bias=0), ValueError, "train_output_bias: expected True"),
         (lambda: TrainConfig(dropout=1.0), ValueError, "dropout: expected a share below 1"),
         (lambda: TrainConfig(decay="cos"), ValueError, "decay: expected 'linear' or 'cosine'"),
         (lambda: TrainConfig(optimiser="lion"), ValueError, "optimiser: expected 'adamw' or"),
