@@ -14,7 +14,8 @@ from count01_lens.models.checkpoints import save_checkpoint
 from experiments.report import write_report
 from experiments.rows import ROWS
 from experiments.runs import main_jobs, models_of
-from experiments.suite import Size, run_from_command_line, summary
+from experiments.setup import SHOWN_SEED, Size, paper_setup
+from experiments.suite import run_from_command_line, summary
 
 
 def main() -> None:
@@ -34,10 +35,11 @@ def main() -> None:
 
 def _keep_a_model(out: Path, size: Size) -> None:
     """Save the model that most figures show, for the report and for whoever wants to look."""
-    job = main_jobs(size)[0]
+    job = main_jobs(paper_setup(size))[0]
     found = ResultStore(out / "jobs").find(job)
     if found is not None:
-        save_checkpoint(models_of(job, found.value)[100], out / "model", info={"seed": 100})
+        model = models_of(job, found.value)[SHOWN_SEED]
+        save_checkpoint(model, out / "model", info={"seed": SHOWN_SEED})
 
 
 if __name__ == "__main__":

@@ -12,26 +12,28 @@ from count01_lens.heads.verdict import AGAINST, INTERACTION, judge
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from experiments import groups_of_heads
-from experiments.runs import MAIN, close_looks
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.runs import close_looks
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "C1", "Do heads compete or cooperate?"
+CONTRAST = True
 PAPER = (
     "Heads that count behave like a pseudo-ensemble: trained models do not do what a cooperative "
     "model could, one head counting '0's and one '1's; for '[EOS]' they work together"
 )
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs whose groups were all measured."""
-    return groups_of_heads.jobs(size)
+    return groups_of_heads.jobs(setup)
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Hold trained models against controls whose answer is known."""
     trained = {
         f"seed {seed}": {metric: np.asarray(look["interactions"][metric]) for metric in METRICS}
-        for seed, look in close_looks(jobs(size), load).items()
+        for seed, look in close_looks(jobs(setup), load).items()
     }
     models = {**trained, **_controls()}
     rows = [_row(name, matrices, name in trained) for name, matrices in models.items()]
@@ -62,7 +64,7 @@ def measure(load: Load, size: Size) -> Measured:
         tables={"interactions": table},
         figures={"interactions": _figure(table)},
         seeds=[int(name.split()[1]) for name in trained],
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

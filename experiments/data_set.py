@@ -8,23 +8,25 @@ import pandas as pd
 import count01_lens as cl
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "D1", "The data set"
+CONTRAST = False
 PAPER = (
     "7000 / 1500 / 1500 sentences; '0' and '1' counts from [0, 100] / [101, 150] / [151, 200], '2' "
     "counts from 0 up; 73 training sentences have no '0', two of which have no '1' either"
 )
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """Nothing heavy."""
     return []
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Draw data sets with several seeds and count."""
-    seeds = range(10 if size == "quick" else 100)
+    seeds = range(10 if setup.size == "quick" else 100)
     rows = []
     for seed in seeds:
         splits = cl.make_splits(seed)

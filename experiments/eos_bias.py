@@ -10,36 +10,37 @@ import count01_lens as cl
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from experiments.runs import last_heads, recipe_of, run_job, share
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "E2", "Why heads are biased"
+CONTRAST = True
 PAPER = (
     "The biases of heads to '4' or '5' balance the answer and the '[EOS]' task: the model needs "
     "them so that the answer beats '[EOS]' at '=' and '[EOS]' beats the answer after it"
 )
 WEIGHTS = {"quick": [0.0, 1.0], "full": [0.0, 0.1, 1.0]}
-SEEDS = {"quick": range(400, 402), "full": range(400, 410)}
-EPOCHS = {"quick": 50, "full": 100}
+SEEDS = {"quick": range(7400, 7402), "full": range(7400, 7410)}
 ONE_SIDED = 0.95
 AXIS = "weight of the '[EOS]' loss"
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The same seeds with different weights of the '[EOS]' loss, trained as one stack."""
-    seeds = list(SEEDS[size])
+    seeds = list(SEEDS[setup.size])
     half = max(1, len(seeds) // 2)
-    parts = [seeds] if size == "quick" else [seeds[:half], seeds[half:]]
-    return [run_job(_recipes(size), part, [EPOCHS[size]]) for part in parts]
+    parts = [seeds] if setup.size == "quick" else [seeds[:half], seeds[half:]]
+    return [run_job(_recipes(setup), part, [setup.epochs]) for part in parts]
 
 
-def _recipes(size: Size) -> list[cl.TrainConfig]:
-    return [cl.TrainConfig(eos_weight=weight, epochs=EPOCHS[size]) for weight in WEIGHTS[size]]
+def _recipes(setup: Setup) -> list[cl.TrainConfig]:
+    return [setup.trained(eos_weight=weight) for weight in WEIGHTS[setup.size]]
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Compare biases and single-head l-acc, seed by seed."""
     tables = []
-    for job in jobs(size):
+    for job in jobs(setup):
         heads = last_heads([job], load)
         weights = [recipe["eos_weight"] for recipe in job.configuration["recipes"]]
         n_seeds = len(job.configuration["seeds"])
@@ -81,8 +82,8 @@ def measure(load: Load, size: Size) -> Measured:
         f"{100 * without['l_acc'].mean():.0f} % without, at the same seeds.",
         tables={"runs": runs, "heads": heads},
         figures={"eos_bias": _figure(heads, runs)},
-        seeds=list(SEEDS[size]),
-        recipe=recipe_of(_recipes(size)),
+        seeds=list(SEEDS[setup.size]),
+        recipe=recipe_of(_recipes(setup)),
     )
 
 

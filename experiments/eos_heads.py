@@ -6,22 +6,24 @@ import numpy as np
 
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import END, NEUTRAL, NotebookFigure
-from experiments.runs import MAIN, by_seed, last_heads, main_jobs, share, together
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.runs import by_seed, last_heads, main_jobs, share, together
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "E1", "The '[EOS]' task"
+CONTRAST = True
 PAPER = "100 % '[EOS]' l-acc for 46 % of heads and 50 % of pairs (5 experiments, 80 heads)"
 RUNS = 5
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs."""
-    return main_jobs(size)
+    return main_jobs(setup)
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Count heads and pairs that always end the sentence; of five runs, as the paper."""
-    heads, pairs = last_heads(jobs(size), load), together(jobs(size), load, "pairs")
+    heads, pairs = last_heads(jobs(setup), load), together(jobs(setup), load, "pairs")
     seeds = sorted(heads["seed"].unique().tolist())[:RUNS]
     heads, pairs = (table[table["seed"].isin(seeds)] for table in (heads, pairs))
     single = by_seed(heads, lambda rows: share(rows["eos_l_acc"] == 1))
@@ -44,7 +46,7 @@ def measure(load: Load, size: Size) -> Measured:
         },
         figures={"eos": _figure(heads["eos_l_acc"], pairs["eos_l_acc"])},
         seeds=seeds,
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

@@ -60,7 +60,7 @@ from experiments.recipe_design import (
     stacked,
     within_budget,
 )
-from experiments.suite import Size
+from experiments.setup import Size
 
 VERSION = "1"
 DEFAULT_OUT = Path("runs/recipes")
@@ -197,8 +197,8 @@ def rank(runs: pd.DataFrame, recipes: dict[str, cl.TrainConfig]) -> pd.DataFrame
                 **config.fields(),
             }
         )
-    order = {"by": ["solves", "distance", "recipe"], "ascending": [False, True, True]}
-    return pd.DataFrame(rows).sort_values(**order, ignore_index=True)
+    columns, ascending = ["solves", "distance", "recipe"], [False, True, True]
+    return pd.DataFrame(rows).sort_values(columns, ascending=ascending, ignore_index=True)
 
 
 def _with_fields(runs: pd.DataFrame, recipes: dict[str, cl.TrainConfig]) -> pd.DataFrame:

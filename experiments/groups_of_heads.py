@@ -9,10 +9,12 @@ from count01_lens.heads.games import subset_sizes
 from count01_lens.heads.metrics import METRICS
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import END, FIVE, FOUR, NotebookFigure
-from experiments.runs import MAIN, close_looks, main_jobs
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.runs import close_looks, main_jobs
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "F4", "All groups of heads"
+CONTRAST = True
 PAPER = (
     "Groups of 3-4 heads already separate almost perfectly, ROC AUC follows closely, most heads "
     "are needed for strong l-acc, all 16 for perfect l-acc"
@@ -21,24 +23,24 @@ QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 STYLES = {"s_acc": (FOUR, "o"), "roc_auc": (END, "s"), "l_acc": (FIVE, "^")}
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs whose groups were all measured."""
-    return [job for job in main_jobs(size) if job.configuration["closely"]]
+    return [job for job in main_jobs(setup) if job.configuration["closely"]]
 
 
-def groups_by_seed(load: Load, size: Size) -> dict[int, pd.DataFrame]:
+def groups_by_seed(load: Load, setup: Setup) -> dict[int, pd.DataFrame]:
     """Every group of every measured model: mask, size, metrics."""
     tables = {}
-    for seed, look in close_looks(jobs(size), load).items():
+    for seed, look in close_looks(jobs(setup), load).items():
         table = pd.DataFrame(look["values"], columns=list(METRICS))
         masks = np.arange(1, len(table) + 1)
         tables[seed] = table.assign(mask=masks, size=subset_sizes(masks))
     return tables
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Take medians by group size, for each model."""
-    tables = groups_by_seed(load, size)
+    tables = groups_by_seed(load, setup)
     rows, quantiles = [], []
     for seed, table in tables.items():
         median = table.groupby("size")[list(STYLES)].median()
@@ -70,7 +72,7 @@ def measure(load: Load, size: Size) -> Measured:
         tables={"groups_by_model": table, "groups_by_size": by_size},
         figures={"groups": _figure(by_size, len(tables))},
         seeds=list(tables),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

@@ -7,26 +7,28 @@ import pandas as pd
 
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
-from experiments.runs import MAIN, by_seed, main_jobs, share, together
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.runs import by_seed, main_jobs, share, together
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "F9", "Heads during training"
+CONTRAST = True
 PAPER = (
     "s-acc changes a lot early, stabilises around epoch 50 into a bipolar distribution; head "
     "weights barely change"
 )
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs that were measured often."""
-    return [job for job in main_jobs(size) if len(job.configuration["head_epochs"]) > 10]
+    return [job for job in main_jobs(setup) if len(job.configuration["head_epochs"]) > 10]
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Compare early with late changes."""
-    heads = together(jobs(size), load, "heads")
+    heads = together(jobs(setup), load, "heads")
     changes = by_seed(heads, _early_over_late)
-    last = heads[heads["epoch"] == 100]
+    last = heads[heads["epoch"] == heads["epoch"].max()]
     bipolar = by_seed(last, lambda rows: share(rows["category"] != "mixed"))
     weights = by_seed(heads, _weight_change)
     step = int(np.diff(sorted(heads["epoch"].unique())).min())
@@ -46,20 +48,20 @@ def measure(load: Load, size: Size) -> Measured:
         tables={"evolution": heads[columns]},
         figures={"evolution": _figure(heads)},
         seeds=sorted(heads["seed"].unique().tolist()),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 
 def _early_over_late(heads: pd.DataFrame) -> float:
     table = heads.pivot(index="epoch", columns="head", values="s_acc")
     change = table.diff().abs().div(np.diff(table.index, prepend=np.nan), axis=0).mean(axis=1)
-    late = change[change.index > 50].mean()
+    late = change[(change.index > 50) & (change.index <= 100)].mean()
     return float(change[(change.index >= 1) & (change.index <= 10)].mean() / max(late, 1e-9))
 
 
 def _weight_change(heads: pd.DataFrame) -> float:
     table = heads.pivot(index="epoch", columns="head", values="head_weight")
-    early, late = (table.loc[epoch].to_numpy() for epoch in (10, 100))
+    early, late = (table.loc[epoch].to_numpy() for epoch in (10, table.index.max()))
     return float(np.abs(late - early).mean() / early.mean())
 
 
@@ -82,7 +84,7 @@ def _figure(heads: pd.DataFrame) -> Shown:
     axes.set(xlabel="epoch", ylabel="s-acc on the test split")
     axes.set_title(f"16 heads during training (seed {seed}), line width by head weight")
     axes.legend(loc="center right", fontsize=8)
-    alt = "s-acc of 16 heads over 100 epochs, and the accuracy of the whole model"
+    alt = "s-acc of 16 heads over the epochs, and the accuracy of the whole model"
     return Shown(figure, alt, "Colours by what a head is at the end.")
 
 

@@ -6,18 +6,20 @@ import pandas as pd
 
 import count01_lens as cl
 from count01_lens.jobs.job import Job
-from experiments.suite import Load, Measured, Size, main
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, main
 
 ROW, TITLE = "D2", "The label"
+CONTRAST = False
 PAPER = "'4' iff there are more 1s than 0s, else '5' (ties are '5')"
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """Nothing heavy."""
     return []
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Write sentences out as tokens, and count in the text."""
     splits, rows = cl.make_splits(0), []
     for name in ("train", "validation", "test"):

@@ -10,10 +10,12 @@ import count01_lens as cl
 from count01_lens.jobs.job import Job
 from count01_lens.tasks.places import At
 from count01_lens.views.plots import logit_table, plot_logits
-from experiments.runs import MAIN, by_seed, main_jobs, models_of, share
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.runs import by_seed, main_jobs, models_of, share
+from experiments.setup import SHOWN_SEED, Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "F1", "Logits of each head"
+CONTRAST = True
 PAPER = (
     "Many heads are strongly biased to one of '4' and '5'; within a head the order of the logits "
     "is about fixed, and the balance tips toward '[EOS]' when moving from '=' to the answer"
@@ -23,19 +25,19 @@ ASKED: tuple[At, At] = ("=", "answer")
 ONE_SIDED = 0.95
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs."""
-    return main_jobs(size)
+    return main_jobs(setup)
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Measure the order of the three shares in every head of every run."""
     tables = []
-    for job in jobs(size):
+    for job in jobs(setup):
         for seed, model in models_of(job, load(job)).items():
             tables.append(_orders(model).assign(seed=seed))
     table = pd.concat(tables, ignore_index=True)
-    first = models_of(jobs(size)[0], load(jobs(size)[0]))[100]
+    first = models_of(jobs(setup)[0], load(jobs(setup)[0]))[SHOWN_SEED]
     biased = by_seed(table, lambda rows: share(rows["one_sided"] >= ONE_SIDED))
     fixed = by_seed(table, lambda rows: rows["fixed_order"].mean())
     tips = by_seed(table, lambda rows: share(rows["tips_to_eos"]))
@@ -48,16 +50,16 @@ def measure(load: Load, size: Size) -> Measured:
         shows=f"{100 * np.mean(biased):.0f} % of heads favour one answer on at least 95 % of test "
         f"sentences; a head keeps its order of '4', '5', '[EOS]' on {100 * np.mean(fixed):.0f} % "
         f"of them; in {100 * np.mean(tips):.0f} % of heads the balance tips toward '[EOS]'.",
-        tables={"orders": table, "logits_seed_100": logit_table(first)},
+        tables={"orders": table, "logits": logit_table(first)},
         figures={
             "logits": Shown(
                 plot_logits(first),
                 "For each of 16 heads, quantiles of its shares in the logits of 4, 5 and [EOS]",
-                "One model (seed 100): medians, and from 5 % to 95 % of test sentences.",
+                f"One model (seed {SHOWN_SEED}): medians, and from 5 % to 95 % of test sentences.",
             )
         },
         seeds=sorted(table["seed"].unique().tolist()),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

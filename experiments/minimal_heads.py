@@ -1,5 +1,6 @@
 """Minimal heads by learning: d0 = 1, no layer norm, alone and jointly (table T1)."""
 
+import dataclasses
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -20,42 +21,43 @@ from count01_lens.views.figures import FIVE, FOUR, NotebookFigure
 from experiments.claims import T1_ROWS
 from experiments.readings import summary, under_each_reading
 from experiments.runs import VERSION, recipe_of, share
-from experiments.suite import Load, Measured, Shown, Size, main
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main
 
 ROW, TITLE = "T1", "Minimal heads by learning"
+CONTRAST = False
 PAPER = "Larger d helps a lot; d = 1 never perfect; heads trained jointly do worse than alone"
 TOGETHER = {1: 165, 64: 25}  # models per job, by heads per model
-EPOCHS = {"quick": 10, "full": 100}
+FIRST_SEED = 1_000_000
 QUICK_TRAININGS = {1: 20, 64: 2}
 READ = {"quick": 2, "full": 40}  # heads per job that are read in every way
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The rows of the table, large ones in several parts."""
     found = []
     for number, (d_embed, trainings, n_heads, _, _) in enumerate(T1_ROWS):
-        count = trainings if size == "full" else QUICK_TRAININGS[n_heads]
+        recipe = minimal_recipe(setup, d_embed, n_heads)
+        count = trainings if setup.size == "full" else QUICK_TRAININGS[n_heads]
         for start in range(0, count, TOGETHER[n_heads]):
             models = min(TOGETHER[n_heads], count - start)
             configuration = {
-                "d_embed": d_embed, "n_heads": n_heads, "first": 10_000 * (number + 1) + start,
-                "models": models, "epochs": EPOCHS[size], "read": READ[size],
+                "recipe": recipe.to_dict(), "first": FIRST_SEED + 10_000 * number + start,
+                "models": models, "read": READ[setup.size],
             }  # fmt: skip
-            cost = training_cost(_recipe(d_embed, n_heads, EPOCHS[size]), models)
+            cost = training_cost(recipe, models)
             found.append(Job("minimal", minimal_heads, configuration, VERSION, cost))
     return found
 
 
-def minimal_heads(
-    d_embed: int, n_heads: int, first: int, models: int, epochs: int, read: int
-) -> dict[str, Any]:
-    """Train a stack of models whose heads have one dimension; fit every head's separator."""
-    config = _recipe(d_embed, n_heads, epochs)
-    seeds = range(first, first + models)
-    result = cl.train(config, seeds=seeds, snapshot_epochs=[epochs], progress=False)
+def minimal_heads(recipe: dict[str, Any], first: int, models: int, read: int) -> dict[str, Any]:
+    """Train a stack of models whose heads have one dimension; fit a linear probe to every head."""
+    config = cl.TrainConfig.from_dict(recipe)
+    n_heads, seeds = config.model.n_heads, range(first, first + models)
+    result = cl.train(config, seeds=seeds, snapshot_epochs=[config.epochs], progress=False)
     task = cl.Count01(cl.make_splits(config.data_seed))
     tables, readings, left = [], [], read
-    for seed, form in zip(seeds, split_stack(result.count_form(epoch=epochs)), strict=True):
+    for seed, form in zip(seeds, split_stack(result.count_form()), strict=True):
         data = collect(CountRunner(form), task)
         s_acc = Groups(data, np.eye(n_heads, dtype=bool)).probe_accuracy
         tables.append(pd.DataFrame({"seed": seed, "head": range(n_heads), "s_acc": s_acc}))
@@ -70,24 +72,28 @@ def minimal_heads(
     }
 
 
-def _recipe(d_embed: int, n_heads: int, epochs: int) -> cl.TrainConfig:
-    shape = cl.ModelConfig(d_embed=d_embed, n_heads=n_heads, d_head=1, layer_norm=False)
-    return cl.TrainConfig(model=shape, epochs=epochs)
+def minimal_recipe(setup: Setup, d_embed: int, n_heads: int) -> cl.TrainConfig:
+    """The recipe of minimal heads, with the sizes of a row; shorter in a quick run."""
+    model = dataclasses.replace(
+        setup.minimal.model, d_embed=d_embed, n_heads=n_heads, d_head=1, layer_norm=False
+    )
+    epochs = setup.minimal.epochs if setup.size == "full" else 10
+    return dataclasses.replace(setup.minimal, model=model, epochs=epochs)
 
 
 def _seeds(configuration: Mapping[str, Any]) -> range:
     return range(configuration["first"], configuration["first"] + configuration["models"])
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Fill the table in, and set it beside the paper's."""
-    all_jobs, rows, readings = jobs(size), [], []
+    all_jobs, rows, readings = jobs(setup), [], []
     numbers: dict[str, Any] = {}
     for d_embed, _, n_heads, successful, perfect in T1_ROWS:
         mine = [
             job
             for job in all_jobs
-            if (job.configuration["d_embed"], job.configuration["n_heads"]) == (d_embed, n_heads)
+            if job.configuration["recipe"] == minimal_recipe(setup, d_embed, n_heads).to_dict()
         ]
         s_acc = pd.concat([load(job)["heads"]["s_acc"] for job in mine])
         found = {"successful": share(s_acc >= SUCCESSFUL), "perfect": share(s_acc == 1)}
@@ -134,7 +140,7 @@ def measure(load: Load, size: Size) -> Measured:
         tables={"minimal_heads": table, "readings": by_reading},
         figures={"minimal_heads": _figure(table)},
         seeds=[seed for job in all_jobs for seed in _seeds(job.configuration)],
-        recipe=recipe_of([_recipe(d, heads, EPOCHS[size]) for d, _, heads, _, _ in T1_ROWS]),
+        recipe=recipe_of([minimal_recipe(setup, d, heads) for d, _, heads, _, _ in T1_ROWS]),
     )
 
 

@@ -7,21 +7,23 @@ import pandas as pd
 
 import count01_lens as cl
 from count01_lens.jobs.job import Job
-from experiments.suite import Load, Measured, Size, main
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, main
 
 ROW, TITLE = "M1", "The minimal solution"
+CONTRAST = False
 PAPER = "One head, d = 1, no layer norm: solves both tasks if n0 + n1 > 0"
 VARIANTS = {"with_skip": True, "without_skip": False}
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """Nothing heavy."""
     return []
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Verify both variants exhaustively."""
-    up_to = 60 if size == "quick" else 200
+    up_to = 60 if setup.size == "quick" else 200
     rows: list[dict[str, Any]] = []
     for name, skip in VARIANTS.items():
         found = cl.verify(cl.minimal_model(skip=skip), up_to)

@@ -13,49 +13,54 @@ from count01_lens.jobs.job import Job
 from count01_lens.training.recipe import training_cost
 from count01_lens.views.figures import NotebookFigure
 from experiments.runs import VERSION, recipe_of, share
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "F2", "Accuracy by number of heads and embedding size"
+CONTRAST = True
 PAPER = (
     "More heads and larger d make learning more robust; 16 heads with d = 32 almost always reaches "
     "near-perfect test accuracy (10 seeds)"
 )
 GRID = {
-    "quick": ([1, 4, 16], [4, 32], range(200, 203), 20),
-    "full": ([1, 2, 4, 8, 16, 32], [1, 4, 16, 32, 64], range(200, 210), 100),
+    "quick": ([1, 4, 16], [4, 32], range(7200, 7203)),
+    "full": ([1, 2, 4, 8, 16, 32], [1, 4, 16, 32, 64], range(7200, 7210)),
 }
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """A job per cell of the grid; a head needs at least one dimension."""
-    heads, sizes, seeds, epochs = GRID[size]
+    heads, sizes, seeds = GRID[setup.size]
     found = []
     for n_heads, d_embed in product(heads, sizes):
         if d_embed >= n_heads:
-            shape = {"n_heads": n_heads, "d_embed": d_embed, "epochs": epochs}
-            cost = training_cost(_recipe(**shape), len(seeds))
-            found.append(Job("size", accuracies, {**shape, "seeds": list(seeds)}, VERSION, cost))
+            recipe = _recipe(setup, n_heads, d_embed)
+            configuration = {"recipe": recipe.to_dict(), "seeds": list(seeds)}
+            cost = training_cost(recipe, len(seeds))
+            found.append(Job("size", accuracies, configuration, VERSION, cost))
     return found
 
 
-def accuracies(n_heads: int, d_embed: int, epochs: int, seeds: list[int]) -> dict[str, Any]:
+def accuracies(recipe: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
     """Train a stack of one size; return where it ends."""
-    config = _recipe(n_heads, d_embed, epochs)
+    config = cl.TrainConfig.from_dict(recipe)
     result = cl.train(config, seeds=seeds, snapshot_epochs=[], progress=False)
     return {"last": result.history.groupby("model").last().reset_index()}
 
 
-def _recipe(n_heads: int, d_embed: int, epochs: int) -> cl.TrainConfig:
+def _recipe(setup: Setup, n_heads: int, d_embed: int) -> cl.TrainConfig:
     """With d = 1 a layer norm would make all tokens alike, so it is left out there."""
-    model = cl.ModelConfig(d_embed=d_embed, n_heads=n_heads, layer_norm=d_embed > 1)
-    return cl.TrainConfig(model=model, epochs=epochs)
+    layer_norm = setup.recipe.model.layer_norm and d_embed > 1
+    shape = {"n_heads": n_heads, "d_embed": d_embed, "layer_norm": layer_norm}
+    return setup.trained(shape=shape)
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Put the cells together."""
     tables = []
-    for job in jobs(size):
-        cell = {name: job.configuration[name] for name in ("n_heads", "d_embed")}
+    for job in jobs(setup):
+        shape = job.configuration["recipe"]["model"]
+        cell = {name: shape[name] for name in ("n_heads", "d_embed")}
         tables.append(load(job)["last"].assign(**cell))
     runs = pd.concat(tables, ignore_index=True)
     cells = runs.groupby(["n_heads", "d_embed"])["test_accuracy"]
@@ -76,10 +81,7 @@ def measure(load: Load, size: Size) -> Measured:
         figures={"sizes": _figure(table)},
         seeds=sorted(runs["seed"].unique().tolist()),
         recipe=recipe_of(
-            [
-                _recipe(job.configuration["n_heads"], job.configuration["d_embed"], GRID[size][3])
-                for job in jobs(size)
-            ]
+            [cl.TrainConfig.from_dict(job.configuration["recipe"]) for job in jobs(setup)]
         ),
     )
 

@@ -8,22 +8,24 @@ import pandas as pd
 from count01_lens.heads.metrics import METRICS
 from count01_lens.jobs.job import Job
 from experiments import groups_of_heads
-from experiments.runs import MAIN, close_looks
-from experiments.suite import Load, Measured, Size, main, spread
+from experiments.runs import close_looks
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, main, spread
 
 ROW, TITLE = "S2", "s-acc of a group against its subgroups"
+CONTRAST = True
 PAPER = "Not always monotone (appendix C)"
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs whose groups were all measured."""
-    return groups_of_heads.jobs(size)
+    return groups_of_heads.jobs(setup)
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Compare every group with every group one head larger: all 524,272 nested pairs."""
     rows = []
-    for seed, look in close_looks(jobs(size), load).items():
+    for seed, look in close_looks(jobs(setup), load).items():
         s_acc = np.concatenate([[np.nan], look["values"][:, list(METRICS).index("s_acc")]])
         masks = np.arange(1, len(s_acc))
         changes = []
@@ -57,7 +59,7 @@ def measure(load: Load, size: Size) -> Measured:
         "optimiser's: it is generalisation from training to longer test sentences.",
         tables={"monotonicity": table},
         seeds=table["seed"].tolist(),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

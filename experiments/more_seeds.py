@@ -5,27 +5,29 @@ import sys
 import count01_lens as cl
 from count01_lens.jobs.job import Job
 from count01_lens.views.plots import plot_attention_ratios, plot_gains, plot_pairs
-from experiments.runs import MAIN, by_seed, last_heads, main_jobs, models_of, share
-from experiments.suite import Load, Measured, Shown, Size, main
+from experiments.runs import by_seed, last_heads, main_jobs, models_of, share
+from experiments.setup import SEEDS, Setup
+from experiments.suite import Load, Measured, Shown, main
 
 ROW, TITLE = "A1", "Three more seeds"
+CONTRAST = True
 PAPER = "The appendix shows very similar patterns for three more seeds"
-SEEDS = {"quick": [101], "full": [101, 102, 103]}
+MORE = {"quick": SEEDS[1:2], "full": SEEDS[1:4]}
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs."""
-    return main_jobs(size)[: 1 if size == "quick" else 2]
+    return main_jobs(setup)[: 1 if setup.size == "quick" else 2]
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Draw pairs, gains and ratios of each, and compare shares."""
-    models = {seed: m for job in jobs(size) for seed, m in models_of(job, load(job)).items()}
-    heads = last_heads(jobs(size), load)
-    heads = heads[heads["seed"].isin(SEEDS[size])]
+    models = {seed: m for job in jobs(setup) for seed, m in models_of(job, load(job)).items()}
+    heads = last_heads(jobs(setup), load)
+    heads = heads[heads["seed"].isin(MORE[setup.size])]
     shares = by_seed(heads, lambda rows: share(rows["category"] == "successful"))
     figures = {}
-    for seed in SEEDS[size]:
+    for seed in MORE[setup.size]:
         analysis = cl.analyze_heads(models[seed])
         drawings = {
             "pairs": plot_pairs(analysis, "s_acc"),
@@ -43,12 +45,12 @@ def measure(load: Load, size: Size) -> Measured:
         shows="Shares of successful heads: "
         + ", ".join(f"{100 * value:.0f} %" for value in shares)
         + " (seeds "
-        + ", ".join(map(str, SEEDS[size]))
+        + ", ".join(map(str, MORE[setup.size]))
         + ").",
         tables={"heads": heads},
         figures=figures,
-        seeds=SEEDS[size],
-        recipe=MAIN.to_dict(),
+        seeds=MORE[setup.size],
+        recipe=setup.recipe.to_dict(),
     )
 
 

@@ -9,10 +9,12 @@ import pandas as pd
 import count01_lens as cl
 from count01_lens.jobs.job import Job
 from count01_lens.views.plots import plot_head_outputs
-from experiments.runs import MAIN, by_seed, last_heads, main_jobs, models_of, share
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.runs import by_seed, last_heads, main_jobs, models_of, share
+from experiments.setup import SHOWN_SEED, Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "F6", "Outputs of heads"
+CONTRAST = True
 PAPER = (
     "Successful heads interpolate between v('0') and v('1'); failure 1: everything collapses into "
     "a point (w01 extreme); failure 2: '2' adds noise (w02 small)"
@@ -20,16 +22,16 @@ PAPER = (
 NEAR = 0.1  # of the distance between v('0') and v('1')
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs."""
-    return main_jobs(size)
+    return main_jobs(setup)
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Measure how far outputs are from the segment between two value vectors."""
-    heads = last_heads(jobs(size), load)
+    heads = last_heads(jobs(setup), load)
     distances = []
-    for job in jobs(size):
+    for job in jobs(setup):
         for seed, model in models_of(job, load(job)).items():
             values = _distances(model)
             distances.append(
@@ -54,9 +56,9 @@ def measure(load: Load, size: Size) -> Measured:
         f"{len(bad)} failed heads, {100 * share(collapsed):.0f} % have an extreme w01 and "
         f"{100 * share(noisy):.0f} % a w02 below 1.",
         tables={"outputs": heads[["seed", "head", "s_acc", "category", "w01", "w02", "far"]]},
-        figures=_figures(load, size),
+        figures=_figures(load, setup),
         seeds=sorted(heads["seed"].unique().tolist()),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 
@@ -76,9 +78,9 @@ def _distances(model: Any) -> list[float]:
     return found
 
 
-def _figures(load: Load, size: Size) -> dict[str, Shown]:
-    first = jobs(size)[0]
-    model = models_of(first, load(first))[100]
+def _figures(load: Load, setup: Setup) -> dict[str, Shown]:
+    first = jobs(setup)[0]
+    model = models_of(first, load(first))[SHOWN_SEED]
     analysis = cl.analyze_heads(model)
     order = analysis.table["s_acc"].to_numpy().argsort(kind="stable")
     four = [int(head) for head in (*order[-2:], *order[:2])]
@@ -86,12 +88,13 @@ def _figures(load: Load, size: Size) -> dict[str, Shown]:
         "four_heads": Shown(
             plot_head_outputs(model, analysis, four, whole=True),
             "Outputs of two successful and two failed heads with value vectors and separators",
-            "Seed 100: value vectors as circles, training outputs pale, test outputs strong.",
+            f"Seed {SHOWN_SEED}: value vectors as circles, training outputs pale, test outputs "
+            "strong.",
         ),
         "all_heads": Shown(
             plot_head_outputs(model, analysis),
             "Outputs of all 16 heads, close up",
-            "Seed 100, close up: value vectors that lie outside stand at the edge.",
+            f"Seed {SHOWN_SEED}, close up: value vectors that lie outside stand at the edge.",
         ),
     }
 

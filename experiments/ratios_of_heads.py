@@ -7,21 +7,23 @@ import pandas as pd
 
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import NEUTRAL, NotebookFigure
-from experiments.runs import MAIN, by_seed, last_heads, main_jobs, share
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.runs import by_seed, last_heads, main_jobs, share
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "F5", "Heads by their attention ratios"
+CONTRAST = True
 PAPER = "Successful heads have w01 ≈ 1 and w02 > 10"
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs."""
-    return main_jobs(size)
+    return main_jobs(setup)
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Look at the ratios of successful heads."""
-    heads = last_heads(jobs(size), load)
+    heads = last_heads(jobs(setup), load)
     good = heads[heads["category"] == "successful"]
     near = by_seed(good, lambda rows: share(rows["w01"].between(0.5, 2)))
     above = by_seed(good, lambda rows: share(rows["w02"] > 10))
@@ -38,7 +40,7 @@ def measure(load: Load, size: Size) -> Measured:
         tables={"ratios": heads[columns]},
         figures={"ratios": _figure(heads)},
         seeds=sorted(heads["seed"].unique().tolist()),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

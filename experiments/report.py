@@ -47,6 +47,7 @@ BADGES: dict[str, tuple[str, Tone]] = {
     "reproduced": ("✓", "good"),
     "partly": ("≈", "middling"),
     "not reproduced": ("✗", "bad"),
+    "too few": ("…", "none"),
     "not measured": ("–", "none"),
 }
 MOST_ROWS, MOST_COLUMNS = 30, 12  # of a table that is shown, not only given

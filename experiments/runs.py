@@ -23,22 +23,23 @@ from count01_lens.models.build import hooked_transformer
 from count01_lens.training.recipe import steps_per_epoch, training_cost
 from count01_lens.training.stack import raw_of
 from experiments.readings import under_each_reading
-from experiments.suite import Size
+from experiments.setup import SEEDS, Setup
 
 VERSION = "2"
-MAIN = cl.TrainConfig()
 EARLY_STEPS = [0, 1, 2, 3, 5, 8, 12, 16, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100]
 
 
-def main_jobs(size: Size) -> list[Job]:
+def main_jobs(setup: Setup) -> list[Job]:
     """The paper's model, 16 heads and d = 32: ten seeds, four of them in every detail."""
-    if size == "quick":
-        return [run_job([MAIN], [100, 101], range(0, 101, 10), closely=[100], read=6)]
-    every = range(0, 101)
+    recipe, last = setup.recipe, setup.recipe.epochs
+    if setup.size == "quick":
+        epochs = sorted({*range(0, min(last, 100) + 1, 10), last})
+        return [run_job([recipe], SEEDS[:2], epochs, closely=SEEDS[:1], read=6)]
+    every = sorted({*range(min(last, 100) + 1), last})
     return [
-        run_job([MAIN], [100, 101], every, closely=[100, 101], read=16),
-        run_job([MAIN], [102, 103], every, closely=[102, 103], read=16),
-        run_job([MAIN], range(104, 110), [0, 10, 50, 100]),
+        run_job([recipe], SEEDS[:2], every, closely=SEEDS[:2], read=16),
+        run_job([recipe], SEEDS[2:4], every, closely=SEEDS[2:4], read=16),
+        run_job([recipe], SEEDS[4:], sorted({0, 10, 50, last})),
     ]
 
 

@@ -11,7 +11,7 @@ from experiments import rows
 
 CLAIMS_FILE = Path(__file__).with_name("claims.py")
 ROWS = {module.ROW: module.TITLE for module in rows.ROWS}
-VERDICTS = ("reproduced", "partly", "not reproduced", "not measured")
+VERDICTS = ("reproduced", "partly", "not reproduced", "too few", "not measured")
 
 
 @dataclass(frozen=True)

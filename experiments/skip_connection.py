@@ -10,27 +10,28 @@ from count01_lens.heads.runners import model_logits
 from count01_lens.jobs.job import Job
 from count01_lens.tasks.decisions import eos_margin, four_margin
 from experiments.runs import models_of, run_job
-from experiments.suite import Load, Measured, Size, main, spread
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, main, spread
 
 ROW, TITLE = "S1", "The skip connection"
+CONTRAST = True
 PAPER = "Its effect is negligible"
-EPOCHS = {"quick": 50, "full": 100}
-SEEDS = {"quick": [range(500, 501)], "full": [range(500, 505), range(505, 510)]}
+SEEDS = {"quick": [range(7500, 7501)], "full": [range(7500, 7505), range(7505, 7510)]}
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """Models with a projection, a skip connection and an unembedding."""
-    return [run_job([_recipe(size)], seeds, [EPOCHS[size]]) for seeds in SEEDS[size]]
+    return [run_job([_recipe(setup)], seeds, [setup.epochs]) for seeds in SEEDS[setup.size]]
 
 
-def _recipe(size: Size) -> cl.TrainConfig:
-    return cl.TrainConfig(model=cl.ModelConfig(output="residual"), epochs=EPOCHS[size])
+def _recipe(setup: Setup) -> cl.TrainConfig:
+    return setup.trained(shape={"output": "residual"})
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Take the current token's share out of the logits: without positions it is a constant."""
     test, rows = cl.make_splits().test, []
-    for job in jobs(size):
+    for job in jobs(setup):
         for seed, model in models_of(job, load(job)).items():
             skip = (model.W_E @ model.W_U).detach()
             answers = torch.where(test.labels, int(cl.Token.FOUR), int(cl.Token.FIVE))
@@ -64,7 +65,7 @@ def measure(load: Load, size: Size) -> Measured:
         f"{table['eos_without'].mean():.4f} (means over {len(table)} seeds).",
         tables={"skip": table},
         seeds=table["seed"].astype(int).tolist(),
-        recipe=_recipe(size).to_dict(),
+        recipe=_recipe(setup).to_dict(),
     )
 
 

@@ -3,8 +3,9 @@
 An experiment is a module of this package with
 
     ROW, TITLE, PAPER          which row of figures and tables it is, and what the paper says
-    jobs(size)                 the jobs whose results it needs; experiments share equal ones
-    measure(load, size)        turns results into a `Measured`: numbers, tables, figures
+    CONTRAST                   whether it is measured with the contrasting recipe, too
+    jobs(setup)                the jobs whose results it needs; experiments share equal ones
+    measure(load, setup)       turns results into a `Measured`: numbers, tables, figures
 
 `quick` has fewer repetitions, for a first look; `full` the paper's own counts.
 """
@@ -15,12 +16,12 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,10 +38,12 @@ from count01_lens.jobs.results import ResultStore
 from count01_lens.jobs.running import run_jobs
 from count01_lens.views.figures import as_bytes
 from experiments import claims
+from experiments.setup import Setup, Size, contrast_setup, paper_setup
 
-Size = Literal["quick", "full"]
 Load = Callable[[Job], Any]
 DEFAULT_OUT = Path("runs/reproduction")
+CONTRAST = "contrast"  # the directory of rows that were measured with the other recipe
+TOO_FEW = "too few"
 
 
 # Besides those that the library itself depends on.
@@ -111,25 +114,49 @@ def run_suite(
     about = _about(size)
     _claim_directory(out, about)
     store = ResultStore(out / "jobs")
-    jobs = [job for row in rows for job in row.jobs(size)]
+    editions = _editions(rows, size)
+    jobs = [job for edition in editions for job in edition.jobs()]
     outcome = run_jobs(jobs, store, workers=workers, executor=executor, progress=progress)
     print(outcome, file=sys.stderr)
-    failed = _failures_by_row(rows, outcome, size)
-    for row in rows:
-        if row.ROW in failed:
+    failed = _failures(editions, outcome)
+    for edition in editions:
+        if edition.name in failed:
             continue
+        row = edition.row
         try:
             began = time.perf_counter()
-            measured = row.measure(store.load, size)
-            _write_row(row, measured, out / row.ROW, about, time.perf_counter() - began)
-            print(f"{row.ROW:<4} {row.TITLE}", file=sys.stderr)
+            measured = row.measure(store.load, edition.setup)
+            _write_row(row, measured, out / edition.name, about, time.perf_counter() - began)
+            print(f"{edition.name:<4} {row.TITLE}", file=sys.stderr)
         except Exception as error:  # one experiment must not cost the others
             traceback.print_exc()
-            failed[row.ROW] = f"{type(error).__name__}: {error}"
+            failed[edition.name] = f"{type(error).__name__}: {error}"
     _write_claims(out, about, failed, time.perf_counter() - start)
     for name, reason in failed.items():
         print(f"{name} failed: {reason.strip().splitlines()[-1]}", file=sys.stderr)
     return 1 if failed else 0
+
+
+@dataclass(frozen=True)
+class _Edition:
+    """A row with what it is measured with; its name is that of its directory."""
+
+    name: str
+    row: ModuleType
+    setup: Setup
+
+    def jobs(self) -> list[Job]:
+        found: list[Job] = self.row.jobs(self.setup)
+        return found
+
+
+def _editions(rows: Sequence[ModuleType], size: Size) -> list[_Edition]:
+    """Every row as the paper has it, then the contrast of those that have one."""
+    first = [_Edition(row.ROW, row, paper_setup(size)) for row in rows]
+    contrast = contrast_setup(size)
+    return first + [
+        _Edition(f"{CONTRAST}/{row.ROW}", row, contrast) for row in rows if row.CONTRAST
+    ]
 
 
 def main(row: ModuleType) -> None:
@@ -220,14 +247,14 @@ def _read_suite(path: Path) -> dict[str, Any]:
     return known
 
 
-def _failures_by_row(rows: Sequence[ModuleType], outcome: Outcome, size: Size) -> dict[str, str]:
+def _failures(editions: Sequence[_Edition], outcome: Outcome) -> dict[str, str]:
     reasons = {failure.job.key: failure.reason for failure in outcome.failed}
-    failed = {}
-    for row in rows:
-        for job in row.jobs(size):
-            if job.key in reasons:
-                failed[row.ROW] = f"job {job.name}: {reasons[job.key]}"
-    return failed
+    return {
+        edition.name: f"job {job.name}: {reasons[job.key]}"
+        for edition in editions
+        for job in edition.jobs()
+        if job.key in reasons
+    }
 
 
 def _write_row(
@@ -268,9 +295,11 @@ def _name(row: ModuleType) -> str:
 def _write_claims(out: Path, about: dict[str, Any], failed: dict[str, str], seconds: float) -> None:
     judged = []
     for claim in claims.CLAIMS:
-        path = out / claim.row / "numbers.json"
-        numbers = json.loads(path.read_text())["numbers"] if path.exists() else None
-        judged.append(claims.judged(claim, None if claim.row in failed else numbers))
+        rows = [
+            None if name in failed else _row_content(out / name)
+            for name in (claim.row, f"{CONTRAST}/{claim.row}")
+        ]
+        judged.append(judged_twice(claim, *rows))
     write_atomically(out / "claims.json", json_bytes(judged))
     previous = _read_suite(out / "suite.json")
     suite = {
@@ -281,3 +310,28 @@ def _write_claims(out: Path, about: dict[str, Any], failed: dict[str, str], seco
         "failed": failed,
     }
     write_atomically(out / "suite.json", json_bytes(suite))
+
+
+def _row_content(directory: Path) -> dict[str, Any] | None:
+    path = directory / "numbers.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def judged_twice(
+    claim: claims.Claim, row: Mapping[str, Any] | None, contrast: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Judge a claim by its row, and beside it by the same row under the contrasting recipe."""
+    other = None if contrast is None else _judged(claim, contrast)
+    kept = ("value", "low", "high", "n", "verdict")
+    return {
+        **_judged(claim, row),
+        "contrast": None if other is None else {name: other[name] for name in kept},
+    }
+
+
+def _judged(claim: claims.Claim, row: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = claims.judged(claim, None if row is None else row["numbers"])
+    # One or two trained models, or short trainings, decide nothing.
+    if row is not None and row["size"] != "full" and row["recipe"] and found["value"] is not None:
+        found["verdict"] = TOO_FEW
+    return found

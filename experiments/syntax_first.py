@@ -6,24 +6,26 @@ import pandas as pd
 
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FIVE, FOUR, NotebookFigure
-from experiments.runs import MAIN, main_jobs, together
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.runs import main_jobs, together
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "F0", "Syntax before counting"
+CONTRAST = True
 PAPER = (
     "After the first few steps the model always answers '4' or '5', at 50 %, before it learns to "
     "count"
 )
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs."""
-    return main_jobs(size)
+    return main_jobs(setup)
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Find the first measured step at which nearly all answers are '4' or '5'."""
-    history = together(jobs(size), load, "history")
+    history = together(jobs(setup), load, "history")
     rows = []
     for seed, run in history.groupby("seed"):
         answers = run[run["test_says_answer"] >= 0.99]
@@ -52,7 +54,7 @@ def measure(load: Load, size: Size) -> Measured:
         tables={"first_steps": table, "early_history": early},
         figures={"syntax_first": _figure(early)},
         seeds=table["seed"].tolist(),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

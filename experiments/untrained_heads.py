@@ -1,5 +1,6 @@
 """s-acc of heads that were never trained."""
 
+import dataclasses
 import sys
 from typing import Any
 
@@ -12,34 +13,36 @@ from count01_lens.heads.metrics import SUCCESSFUL, Groups
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FOUR, NotebookFigure
 from experiments.readings import summary, under_each_reading
-from experiments.runs import MAIN, VERSION, share
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.runs import VERSION, share
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "F10", "Heads at random initialisation"
+CONTRAST = True
 PAPER = "Many heads do reasonably well untrained; 1.3 % of 10,000 are perfect"
 HEADS = {"quick": 480, "full": 10_000}
 PER_JOB = 125  # models, of 16 heads each
 READ_MODELS = {"quick": 1, "full": 2}  # per job: models whose heads are read in every way
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """Models of 16 heads, at most PER_JOB of them together."""
-    n_models = HEADS[size] // 16
+    n_models = HEADS[setup.size] // 16
     starts = range(0, n_models, PER_JOB)
     return [
         Job("untrained", untrained, {
-            "first": 1000 + start, "models": min(PER_JOB, n_models - start),
-            "read": READ_MODELS[size],
+            "first": 70_000 + start, "models": min(PER_JOB, n_models - start),
+            "read": READ_MODELS[setup.size], "shape": dataclasses.asdict(setup.recipe.model),
         }, VERSION, cost=8)
         for start in starts
     ]  # fmt: skip
 
 
-def untrained(first: int, models: int, read: int) -> dict[str, Any]:
+def untrained(first: int, models: int, read: int, shape: dict[str, Any]) -> dict[str, Any]:
     """Fit a separator to every head of models that were only initialised."""
-    splits, tables, readings = cl.make_splits(), [], []
+    config, splits, tables, readings = cl.ModelConfig(**shape), cl.make_splits(), [], []
     for seed in range(first, first + models):
-        data = head_data(cl.build_model(MAIN.model, seed=seed), splits)
+        data = head_data(cl.build_model(config, seed=seed), splits)
         s_acc = Groups(data, np.eye(data.n_heads, dtype=bool)).probe_accuracy
         tables.append(pd.DataFrame({"seed": seed, "head": range(len(s_acc)), "s_acc": s_acc}))
         if seed < first + read:
@@ -50,11 +53,11 @@ def untrained(first: int, models: int, read: int) -> dict[str, Any]:
     }
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Count perfect and reasonable heads; intervals are over jobs of 2,000 heads."""
-    heads = pd.concat([load(job)["heads"] for job in jobs(size)], ignore_index=True)
-    readings = pd.concat([load(job)["readings"] for job in jobs(size)], ignore_index=True)
-    parts = [load(job)["heads"]["s_acc"] for job in jobs(size)]
+    heads = pd.concat([load(job)["heads"] for job in jobs(setup)], ignore_index=True)
+    readings = pd.concat([load(job)["readings"] for job in jobs(setup)], ignore_index=True)
+    parts = [load(job)["heads"]["s_acc"] for job in jobs(setup)]
     perfect = share(heads["s_acc"] == 1)
     return Measured(
         numbers={
@@ -70,7 +73,7 @@ def measure(load: Load, size: Size) -> Measured:
         tables={"distribution": _histogram(heads), "readings": summary(readings)},
         figures={"untrained": _figure(heads)},
         seeds=sorted(heads["seed"].unique().tolist()),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

@@ -9,27 +9,29 @@ import pandas as pd
 from count01_lens.attention.sweeps import RatioSweep
 from count01_lens.jobs.job import Job
 from count01_lens.views.plots import plot_sweep
-from experiments.runs import MAIN, close_looks, main_jobs
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.runs import close_looks, main_jobs
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "F7", "Setting w01 by hand"
+CONTRAST = True
 PAPER = "Near perfect for w01 in [0.1, 10]; sharp drop and more variance outside"
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs whose attention was swept."""
-    return [job for job in main_jobs(size) if job.configuration["closely"]]
+    return [job for job in main_jobs(setup) if job.configuration["closely"]]
 
 
-def sweeps(load: Load, size: Size, ratio: str) -> dict[int, RatioSweep]:
+def sweeps(load: Load, setup: Setup, ratio: str) -> dict[int, RatioSweep]:
     """The sweeps of one ratio, by seed."""
-    looks = close_looks(jobs(size), load)
+    looks = close_looks(jobs(setup), load)
     return {seed: RatioSweep(**look["sweeps"][ratio]) for seed, look in looks.items()}
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Compare the inside of [0.1, 10] with what lies outside."""
-    found = sweeps(load, size, "w01")
+    found = sweeps(load, setup, "w01")
     rows = []
     for seed, sweep in found.items():
         mean, std = sweep.s_acc.mean(axis=1), sweep.s_acc.std(axis=1)
@@ -62,7 +64,7 @@ def measure(load: Load, size: Size) -> Measured:
             )
         },
         seeds=list(found),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

@@ -9,21 +9,22 @@ from scipy.stats import spearmanr
 from count01_lens.jobs.job import Job
 from count01_lens.views.plots import plot_sweep
 from experiments import vary_w01
-from experiments.runs import MAIN
-from experiments.suite import Load, Measured, Shown, Size, main, spread
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main, spread
 
 ROW, TITLE = "F8", "Setting w02 by hand"
+CONTRAST = True
 PAPER = "The larger w02, the better and the less variance"
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """As for w01."""
-    return vary_w01.jobs(size)
+    return vary_w01.jobs(setup)
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Follow mean and scatter over the grid."""
-    found = vary_w01.sweeps(load, size, "w02")
+    found = vary_w01.sweeps(load, setup, "w02")
     rows = []
     for seed, sweep in found.items():
         mean, std = sweep.s_acc.mean(axis=1), sweep.s_acc.std(axis=1)
@@ -56,7 +57,7 @@ def measure(load: Load, size: Size) -> Measured:
             )
         },
         seeds=list(found),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

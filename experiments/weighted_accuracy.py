@@ -8,22 +8,24 @@ import pandas as pd
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import NotebookFigure
 from experiments import heads_over_training
-from experiments.runs import MAIN, together
-from experiments.suite import Load, Measured, Shown, Size, main
+from experiments.runs import together
+from experiments.setup import Setup
+from experiments.suite import Load, Measured, Shown, main
 
 ROW, TITLE = "F11", "Weighted s-acc against model accuracy"
+CONTRAST = True
 PAPER = "Pearson correlation 0.72, checkpoints of epochs 10-100 of four runs"
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(setup: Setup) -> list[Job]:
     """The main runs that were measured often."""
-    return heads_over_training.jobs(size)
+    return heads_over_training.jobs(setup)
 
 
-def measure(load: Load, size: Size) -> Measured:
+def measure(load: Load, setup: Setup) -> Measured:
     """Correlate over all checkpoints, and within each run."""
-    heads = together(jobs(size), load, "heads")
-    heads = heads[heads["epoch"] >= 10]
+    heads = together(jobs(setup), load, "heads")
+    heads = heads[heads["epoch"].between(10, 100)]
     heads = heads.assign(weighted=heads["s_acc"] * heads["head_weight"])
     table = (
         heads.groupby(["seed", "epoch"])
@@ -47,7 +49,7 @@ def measure(load: Load, size: Size) -> Measured:
         tables={"checkpoints": table},
         figures={"weighted": _figure(table)},
         seeds=sorted(table["seed"].unique().tolist()),
-        recipe=MAIN.to_dict(),
+        recipe=setup.recipe.to_dict(),
     )
 
 

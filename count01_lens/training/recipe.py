@@ -90,6 +90,16 @@ class TrainConfig:
             raise ValueError(f"dropout: expected a share below 1, got {self.dropout!r}")
         check_choice("precision", self.precision, get_args(Precision))
 
+    @classmethod
+    def paper(cls) -> "TrainConfig":
+        """The recipe that comes closest to the numbers that the paper prints.
+
+        The paper does not tell its own. `python -m experiments.find_recipe` searched for it, and
+        docs/recipe.md says what it found.
+        """
+        model = ModelConfig(qkv_bias=True)
+        return cls(model=model, batch_size=1024, learning_rate=1e-3)
+
     @property
     def dtype(self) -> "torch.dtype":
         """The torch dtype of `precision`."""

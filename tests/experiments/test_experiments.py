@@ -26,8 +26,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 FULL = DOCS / "reproduction"
 
 
-def row(name="X1", *, jobs=(), measure=None, numbers=None):
-    def default(load, size):
+def row(name="X1", *, jobs=(), measure=None, numbers=None, contrast=False):
+    def default(load, setup):
         figure = NotebookFigure(figsize=(2, 2))
         shown = {"dot": suite.Shown(figure, "a dot", "It is a dot.")}
         table = pd.DataFrame({"x": [1, 2]})
@@ -35,7 +35,7 @@ def row(name="X1", *, jobs=(), measure=None, numbers=None):
 
     return SimpleNamespace(
         ROW=name, TITLE="A title", PAPER="A claim", __name__=f"experiments.{name}", __doc__="Doc.",
-        jobs=lambda size: list(jobs), measure=measure or default,
+        jobs=lambda setup: list(jobs), measure=measure or default, CONTRAST=contrast,
     )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def test_a_row_is_written_with_all_that_explains_it(tmp_path):
 
 
 def test_one_failing_experiment_does_not_stop_the_others(tmp_path, capsys):
-    def broken(load, size):
+    def broken(load, setup):
         raise ZeroDivisionError("one by zero")
 
     bad_job = Job("bad", raises, {"log": str(tmp_path), "value": 1}, "1")
@@ -75,9 +75,9 @@ def test_jobs_are_shared_and_not_run_again(tmp_path):
     job = Job("square", square, {"log": str(log), "value": 3}, "1")
     found = []
 
-    def measure(load, size):
+    def measure(load, setup):
         found.append(load(job))
-        return row().measure(load, size)
+        return row().measure(load, setup)
 
     rows = [row(name, jobs=[job], measure=measure) for name in ("X1", "X2")]
     for _ in range(2):
@@ -123,6 +123,8 @@ def test_every_row_of_the_paper_has_an_experiment_and_every_claim_a_row():
         "C1",
         "T1",
         "A1",
+        "P1",
+        "P2",
     ]
     assert [module.ROW for module in ROWS] == expected
     assert {claim.row for claim in claims.CLAIMS} == set(expected)

@@ -1,0 +1,58 @@
+"""What a suite is run with: its size, and the recipes that the paper does not tell.
+
+Every row is run with the recipe that comes closest to the paper's printed numbers. Rows that depend
+on the recipe are run once more with the one that gives the most accurate models, as a contrast.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from count01_lens.training.recipe import TrainConfig
+from experiments.recipe_design import JUDGED_SEEDS
+
+Size = Literal["quick", "full"]
+SEEDS = JUDGED_SEEDS  # of the models that most rows are about
+SHOWN_SEED = SEEDS[0]  # of the one that most figures show
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+# What comes closest to the paper's table of minimal heads (find_minimal_recipe.py).
+MINIMAL = TrainConfig.paper()
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What rows are measured with.
+
+    Attributes:
+        size: "quick" has fewer repetitions, for a first look; "full" the paper's own counts.
+        recipe: of the paper's model, 16 heads and d = 32.
+        minimal: of the models with minimal heads (T1), but for their sizes.
+    """
+
+    size: Size
+    recipe: TrainConfig
+    minimal: TrainConfig
+
+    @property
+    def epochs(self) -> int:
+        """Of rows that train models of their own: half of the recipe's in a quick run."""
+        return self.recipe.epochs if self.size == "full" else max(1, self.recipe.epochs // 2)
+
+    def trained(self, *, shape: Mapping[str, Any] = NOTHING, **changes: Any) -> TrainConfig:
+        """The recipe with some fields of the model's shape and its own changed."""
+        model = dataclasses.replace(self.recipe.model, **{"d_head": None, **shape})
+        return dataclasses.replace(self.recipe, model=model, epochs=self.epochs, **changes)
+
+
+def paper_setup(size: Size) -> Setup:
+    """Train as the paper seems to have done."""
+    return Setup(size, TrainConfig.paper(), MINIMAL)
+
+
+def contrast_setup(size: Size) -> Setup:
+    """Train for accuracy."""
+    return Setup(size, TrainConfig(), TrainConfig())
