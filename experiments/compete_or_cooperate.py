@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 
 import count01_lens as cl
+from count01_lens.common.text import rounded_percent
 from count01_lens.heads.metrics import METRICS
 from count01_lens.heads.verdict import AGAINST, INTERACTION, judge
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from experiments import groups_of_heads
-from experiments.runs import close_looks
+from experiments.runs import close_looks, last_heads, main_jobs, models_of, share
 from experiments.setup import Setup
 from experiments.suite import Load, Measured, Shown, main, spread
 
@@ -25,28 +26,30 @@ PAPER = (
 
 
 def jobs(setup: Setup) -> list[Job]:
-    """The main runs whose groups were all measured."""
-    return groups_of_heads.jobs(setup)
+    """The main runs; the groups of some were all measured."""
+    return main_jobs(setup)
 
 
 def measure(load: Load, setup: Setup) -> Measured:
     """Hold trained models against controls whose answer is known."""
     trained = {
         f"seed {seed}": {metric: np.asarray(look["interactions"][metric]) for metric in METRICS}
-        for seed, look in close_looks(jobs(setup), load).items()
+        for seed, look in close_looks(groups_of_heads.jobs(setup), load).items()
     }
     models = {**trained, **_controls()}
     rows = [_row(name, matrices, name in trained) for name, matrices in models.items()]
     table = pd.DataFrame(rows)
     ours = table[table["trained"]]
+    alone = _alone(load, setup)
     controls = table[~table["trained"]].set_index("model")["s_acc_interaction"].to_dict()
     cooperative = float(controls["cooperative control"])
     numbers: dict[str, Any] = {
         "trained_do_not": spread(ours["s_acc_interaction"]),
         "control_stands_out": cooperative - float(ours["s_acc_interaction"].max()),
-        "interaction_answer": spread(ours["s_acc_interaction"]),
-        "interaction_answer_l_acc": spread(ours["l_acc_interaction"]),
-        "interaction_eos": spread(ours["eos_l_acc_interaction"]),
+        "l_acc_cooperates": spread(ours["l_acc_interaction"]),
+        "end_cooperates": spread(ours["eos_l_acc_interaction"]),
+        "not_exploited": spread(alone["not_exploited"]),
+        "end_non_uniform": spread(alone["against_the_end"]),
         "negative_shapley_answer": spread(ours["s_acc_negative_shapley"]),
         "negative_shapley_eos": spread(ours["eos_l_acc_negative_shapley"]),
         "cooperative_control": cooperative,
@@ -60,12 +63,31 @@ def measure(load: Load, setup: Setup) -> Measured:
         f"{ours['s_acc_interaction'].mean():+.3f} in trained models: {numbers['words_answer']}. On "
         f"'[EOS]' it is {ours['eos_l_acc_interaction'].mean():+.3f}: {numbers['words_eos']}. The "
         f"cooperative control has {cooperative:+.3f}, an ensemble of copies "
-        f"{numbers['ensemble_control']:+.3f}.",
-        tables={"interactions": table},
+        f"{numbers['ensemble_control']:+.3f}. Yet the answer is given together: the interaction "
+        f"of l-acc is {ours['l_acc_interaction'].mean():+.4f}, and "
+        f"{rounded_percent(alone['not_exploited'].mean())} of the heads that separate alone are "
+        "at 50 % l-acc alone. "
+        f"{rounded_percent(alone['against_the_end'].mean())} of heads work against '[EOS]'.",
+        tables={"interactions": table, "alone": alone},
         figures={"interactions": _figure(table)},
         seeds=[int(name.split()[1]) for name in trained],
         recipe=setup.recipe.to_dict(),
     )
+
+
+def _alone(load: Load, setup: Setup) -> pd.DataFrame:
+    """What single heads do on their own, by seed: of all main runs."""
+    rows = []
+    for job in main_jobs(setup):
+        heads = last_heads([job], load)
+        for seed, model in models_of(job, load(job)).items():
+            good = heads[(heads["seed"] == seed) & (heads["category"] == "successful")]
+            shares = cl.head_logits(model, cl.make_splits().test, "answer").double().mean(dim=0)
+            answers = shares[:, [cl.Token.FOUR, cl.Token.FIVE]].max(dim=1).values
+            against = (shares[:, cl.Token.EOS] < answers).numpy()
+            at_half = share(good["l_acc"].between(0.45, 0.55))
+            rows.append({"seed": seed, "not_exploited": at_half, "against_the_end": share(against)})
+    return pd.DataFrame(rows)
 
 
 def _controls() -> dict[str, dict[str, Any]]:
