@@ -12,7 +12,6 @@ command goes on where it was.
 """
 
 import argparse
-import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -105,10 +104,7 @@ def _jobs(recipes: Sequence[cl.TrainConfig], heads: dict[int, int]) -> Iterator[
 
 def of_one_head(config: cl.TrainConfig, d_embed: int) -> cl.TrainConfig:
     """The same recipe for one head of one dimension, without layer norm, as in the table."""
-    model = dataclasses.replace(
-        config.model, d_embed=d_embed, n_heads=1, d_head=1, layer_norm=False
-    )
-    return dataclasses.replace(config, model=model)
+    return config.changed(d_embed=d_embed, n_heads=1, d_head=1, layer_norm=False)
 
 
 def measure_stack(recipes: dict[str, dict[str, Any]], seeds: list[int]) -> dict[str, Any]:

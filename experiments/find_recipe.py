@@ -1,14 +1,15 @@
 """Search for the training recipe under which the paper's numbers come out.
 
     python -m experiments.find_recipe --size quick      few seeds, a tenth of the epochs
-    python -m experiments.find_recipe --size full       six seeds, --minutes 60 by default
+    python -m experiments.find_recipe --size full       three to six seeds, --minutes 60 by default
 
 The paper does not say how its models were trained. This trains recipes of a fixed design
 (recipe_design.py), measures each against numbers that the paper prints (paper_targets.py), and
-ranks them by their distance; those that do not solve the task come last. A quarter of the time is
-for a second round, around the three closest of the first. OUT gets runs.csv (recipe, its fields,
-seed, metric, value) and ranking.csv (recipe, distance, the value of each target). Stopped at any
-moment, the same command goes on where it was.
+ranks them by their distance; those that do not solve the task come last. First recipes of the
+design are tried with three seeds; then, for a quarter of the time, recipes around the three
+closest; then the ten closest of all get three more seeds, and come first. OUT gets runs.csv
+(recipe, its fields, seed, metric, value) and ranking.csv (recipe, distance, the value of each
+target). Stopped at any moment, the same command goes on where it was.
 
 The seeds that it uses are not those that a verdict on the winner may use: choosing the best of many
 recipes also chooses luck.
@@ -50,6 +51,7 @@ from experiments.paper_targets import (
 )
 from experiments.recipe_design import (
     NAMED,
+    SCREENING_SEEDS,
     SEARCH_SEEDS,
     Stack,
     designed_stacks,
@@ -66,25 +68,28 @@ VERSION = "1"
 DEFAULT_OUT = Path("runs/recipes")
 MINUTES: dict[Size, float] = {"quick": 3, "full": 60}
 CHECKPOINTS, PAPERS_EPOCHS = 10, 100
-FIRST_ROUND, CENTRES = 0.75, 3  # share of the time; recipes that the second round looks around
+# Shares of the time; recipes that the second round looks around, and that the third repeats.
+FIRST_ROUND, SECOND_ROUND, CENTRES, REPEATED = 0.65, 0.25, 3, 10
 OF_TRAINING = ("steps", "sum_of_rates", "travelled", "eos_accuracy", "ties_accuracy")
 SHOWN = 10
 
 
+Plan = list[tuple[Stack, Sequence[int]]]  # which recipes, with which seeds
+
+
 def search(
-    stacks: Sequence[Stack],
-    seeds: Sequence[int],
+    plan: Plan,
     out: Path,
     *,
     workers: int | None = None,
     progress: bool | None = None,
 ) -> tuple[pd.DataFrame, Outcome]:
     """Train and measure recipes, write both tables, and return the ranking."""
-    jobs = [stack_job(stack, seeds) for stack in stacks]
+    jobs = [stack_job(stack, seeds) for stack, seeds in plan]
     store = ResultStore(out / "jobs")
     outcome = run_jobs(jobs, store, workers=workers, progress=progress)
     done = {job.key for job in [*outcome.found, *outcome.new]}
-    recipes = {recipe_id(config): config for stack in stacks for config in stack}
+    recipes = _recipes(plan)
     tables = [store.load(job)["metrics"] for job in jobs if job.key in done]
     if not tables:
         return pd.DataFrame(), outcome
@@ -93,7 +98,7 @@ def search(
     write_atomically(out / "runs.csv", _with_fields(runs, recipes).to_csv(index=False).encode())
     write_atomically(out / "ranking.csv", ranking.to_csv(index=False).encode())
     about = {
-        "seeds": list(seeds),
+        "seeds": sorted({seed for _, seeds in plan for seed in seeds}),
         "recipes": len(ranking),
         "jobs_without_result": len(jobs) - len(done),
         "targets": [
@@ -197,7 +202,7 @@ def rank(runs: pd.DataFrame, recipes: dict[str, cl.TrainConfig]) -> pd.DataFrame
                 **config.fields(),
             }
         )
-    columns, ascending = ["solves", "distance", "recipe"], [False, True, True]
+    columns, ascending = ["solves", "seeds", "distance", "recipe"], [False, False, True, True]
     return pd.DataFrame(rows).sort_values(columns, ascending=ascending, ignore_index=True)
 
 
@@ -212,7 +217,7 @@ def summary(ranking: pd.DataFrame) -> str:
     head = "".join(f"{target.short:>5}" for target in TARGETS)
     paper = "".join(_cell(target.value) for target in TARGETS)
     lines = [
-        f"{len(ranking)} recipes of {ranking['seeds'].max()} seeds; the closest to the paper:",
+        f"{len(ranking)} recipes of up to {ranking['seeds'].max()} seeds; the closest:",
         f"{'recipe':<10}{'off':>5}{head}",
         f"{'paper':<15}{paper}",
     ]
@@ -232,31 +237,47 @@ def _cell(value: float) -> str:
     return f"{text:>5}"
 
 
-def planned(size: Size, minutes: float, workers: int | None) -> tuple[list[Stack], Sequence[int]]:
-    """Choose stacks and seeds of the first round: named recipes, then those of the design."""
-    seeds = SEARCH_SEEDS[:2] if size == "quick" else SEARCH_SEEDS
+def first_round(size: Size, minutes: float, workers: int | None) -> Plan:
+    """Take named recipes, then those of the design, as many as fit into their share of the time."""
+    seeds = SCREENING_SEEDS if size == "full" else SCREENING_SEEDS[:2]
     stacks: Iterable[Stack] = itertools.chain(stacked(NAMED), designed_stacks())
     if size == "quick":
         stacks = (tuple(map(_shortened, stack)) for stack in stacks)
     chosen = within_budget(stacks, len(seeds), FIRST_ROUND * _seconds(minutes, workers))
     if not chosen:
         raise ValueError(f"minutes: expected enough for one stack, got {minutes:g}; give more")
-    return chosen, seeds
+    return [(stack, seeds) for stack in chosen]
 
 
-def second_round(
-    ranking: pd.DataFrame, tried: Iterable[Stack], n_seeds: int, minutes: float, workers: int | None
-) -> list[Stack]:
-    """Choose stacks around the closest recipes that solve the task, none twice, cheap ones first.
+def second_round(ranking: pd.DataFrame, plan: Plan, minutes: float, workers: int | None) -> Plan:
+    """Look around the closest recipes that solve the task; none twice, cheap ones first.
 
     There, unlike in the first round, most changes are worth trying, and few are expensive.
     """
-    known = {recipe_id(config): config for stack in tried for config in stack}
-    centres = ranking.loc[ranking["solves"], "recipe"].head(CENTRES)
-    around = itertools.chain.from_iterable(neighbours(known[name]) for name in centres)
+    known, seeds = _recipes(plan), plan[0][1]
+    around = itertools.chain.from_iterable(
+        neighbours(known[name]) for name in _closest(ranking, CENTRES)
+    )
     new = dict.fromkeys(config for config in around if recipe_id(config) not in known)
-    budget = (1 - FIRST_ROUND) * _seconds(minutes, workers)
-    return within_budget(sorted(stacked(new), key=lambda s: stack_cost(s, 1)), n_seeds, budget)
+    stacks = sorted(stacked(new), key=lambda stack: stack_cost(stack, len(seeds)))
+    budget = SECOND_ROUND * _seconds(minutes, workers)
+    return [(stack, seeds) for stack in within_budget(stacks, len(seeds), budget)]
+
+
+def third_round(ranking: pd.DataFrame, plan: Plan) -> Plan:
+    """Give the closest recipes more seeds: the best of many was lucky, too."""
+    known = _recipes(plan)
+    more = [seed for seed in SEARCH_SEEDS if seed not in plan[0][1]]
+    stacks = stacked(known[name] for name in _closest(ranking, REPEATED))
+    return [(stack, more) for stack in stacks]
+
+
+def _recipes(plan: Plan) -> dict[str, cl.TrainConfig]:
+    return {recipe_id(config): config for stack, _ in plan for config in stack}
+
+
+def _closest(ranking: pd.DataFrame, n: int) -> list[str]:
+    return ranking.loc[ranking["solves"], "recipe"].head(n).tolist()
 
 
 def _seconds(minutes: float, workers: int | None) -> float:
@@ -286,15 +307,14 @@ def main() -> None:
     try:
         minutes = MINUTES[arguments.size] if arguments.minutes is None else arguments.minutes
         check_number("minutes", minutes, above=0)
-        stacks, seeds = planned(arguments.size, minutes, arguments.workers)
-        recipes = sum(map(len, stacks))
-        print(f"{recipes} recipes in {len(stacks)} stacks, {len(seeds)} seeds", file=sys.stderr)
-        options = {"workers": arguments.workers, "progress": True}
-        ranking, outcome = search(stacks, seeds, out, **options)
-        if not (outcome.failed or outcome.left) and ranking["solves"].any():
-            more = second_round(ranking, stacks, len(seeds), minutes, arguments.workers)
-            print(f"{sum(map(len, more))} recipes around the closest", file=sys.stderr)
-            ranking, outcome = search([*stacks, *more], seeds, out, **options)
+        plan = first_round(arguments.size, minutes, arguments.workers)
+        ranking, outcome = _go_on(plan, out, arguments.workers)
+        if _complete(ranking, outcome):
+            plan += second_round(ranking, plan, minutes, arguments.workers)
+            ranking, outcome = _go_on(plan, out, arguments.workers)
+        if _complete(ranking, outcome):
+            plan += third_round(ranking, plan)
+            ranking, outcome = _go_on(plan, out, arguments.workers)
     except (ValueError, AlreadyInUseError) as error:
         parser.exit(2, f"{error}\n")
     except OSError as error:  # such as a full disk
@@ -306,6 +326,17 @@ def main() -> None:
         print(summary(ranking))
         print(f"written to {out}: ranking.csv, runs.csv, search.json")
     raise SystemExit(1 if outcome.failed or outcome.left else 0)
+
+
+def _go_on(plan: Plan, out: Path, workers: int | None) -> tuple[pd.DataFrame, Outcome]:
+    recipes = len(_recipes(plan))
+    print(f"{recipes} recipes in {len(plan)} stacks", file=sys.stderr)
+    return search(plan, out, workers=workers, progress=True)
+
+
+def _complete(ranking: pd.DataFrame, outcome: Outcome) -> bool:
+    """Whether there is something to look around, and nothing missing."""
+    return not (outcome.failed or outcome.left) and bool(ranking["solves"].any())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Minimal heads by learning: d0 = 1, no layer norm, alone and jointly (table T1)."""
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -74,11 +73,9 @@ def minimal_heads(recipe: dict[str, Any], first: int, models: int, read: int) ->
 
 def minimal_recipe(setup: Setup, d_embed: int, n_heads: int) -> cl.TrainConfig:
     """The recipe of minimal heads, with the sizes of a row; shorter in a quick run."""
-    model = dataclasses.replace(
-        setup.minimal.model, d_embed=d_embed, n_heads=n_heads, d_head=1, layer_norm=False
-    )
+    shape = {"d_embed": d_embed, "n_heads": n_heads, "d_head": 1, "layer_norm": False}
     epochs = setup.minimal.epochs if setup.size == "full" else 10
-    return dataclasses.replace(setup.minimal, model=model, epochs=epochs)
+    return setup.minimal.changed(**shape, epochs=epochs)
 
 
 def _seeds(configuration: Mapping[str, Any]) -> range:

@@ -51,8 +51,7 @@ def accuracies(recipe: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
 def _recipe(setup: Setup, n_heads: int, d_embed: int) -> cl.TrainConfig:
     """With d = 1 a layer norm would make all tokens alike, so it is left out there."""
     layer_norm = setup.recipe.model.layer_norm and d_embed > 1
-    shape = {"n_heads": n_heads, "d_embed": d_embed, "layer_norm": layer_norm}
-    return setup.trained(shape=shape)
+    return setup.trained(n_heads=n_heads, d_embed=d_embed, layer_norm=layer_norm)
 
 
 def measure(load: Load, setup: Setup) -> Measured:

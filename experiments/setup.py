@@ -4,10 +4,7 @@ Every row is run with the recipe that comes closest to the paper's printed numbe
 on the recipe are run once more with the one that gives the most accurate models, as a contrast.
 """
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal
 
 from count01_lens.training.recipe import TrainConfig
@@ -16,7 +13,6 @@ from experiments.recipe_design import JUDGED_SEEDS
 Size = Literal["quick", "full"]
 SEEDS = JUDGED_SEEDS  # of the models that most rows are about
 SHOWN_SEED = SEEDS[0]  # of the one that most figures show
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 # What comes closest to the paper's table of minimal heads (find_minimal_recipe.py).
@@ -42,10 +38,9 @@ class Setup:
         """Of rows that train models of their own: half of the recipe's in a quick run."""
         return self.recipe.epochs if self.size == "full" else max(1, self.recipe.epochs // 2)
 
-    def trained(self, *, shape: Mapping[str, Any] = NOTHING, **changes: Any) -> TrainConfig:
-        """The recipe with some fields of the model's shape and its own changed."""
-        model = dataclasses.replace(self.recipe.model, **{"d_head": None, **shape})
-        return dataclasses.replace(self.recipe, model=model, epochs=self.epochs, **changes)
+    def trained(self, **changes: Any) -> TrainConfig:
+        """The recipe with some fields changed, of the model's shape or its own."""
+        return self.recipe.changed(epochs=self.epochs, **changes)
 
 
 def paper_setup(size: Size) -> Setup:

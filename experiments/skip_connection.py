@@ -25,7 +25,7 @@ def jobs(setup: Setup) -> list[Job]:
 
 
 def _recipe(setup: Setup) -> cl.TrainConfig:
-    return setup.trained(shape={"output": "residual"})
+    return setup.trained(output="residual")
 
 
 def measure(load: Load, setup: Setup) -> Measured:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -16,12 +16,15 @@ from torch import Tensor
 from count01_lens.common.bundle import Bundle, bundle_bytes, read_bundle
 from count01_lens.common.storage import DamagedFileError, remove_temporary_files, write_atomically
 from count01_lens.common.types import HookedTransformer
+from count01_lens.common.validation import check_choice
 from count01_lens.common.versions import library_versions
 from count01_lens.models.build import make_hooked_transformer
 from count01_lens.models.fingerprint import fingerprint
 from count01_lens.tasks.language import TOKENS
 
+ExampleName = Literal["accurate", "paper"]
 KIND, SUFFIX = "checkpoint", ".safetensors"
+EXAMPLES = Path(__file__).parents[1] / "data" / "example"
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64)}
 _DEFAULT_DTYPES = (*_DTYPES.values(), torch.float16, torch.bfloat16)
 # Of the fields of cfg, those that would act on more than the model: the random state of the
@@ -104,15 +107,27 @@ def checkpoint_file(path: str | os.PathLike[str]) -> Path:
     return given if given.suffix == SUFFIX else given.with_name(given.name + SUFFIX)
 
 
-def example_model() -> HookedTransformer:
-    """Load the trained 16-head model that ships with the package.
+def example_model(recipe: ExampleName = "accurate") -> HookedTransformer:
+    """Load a trained 16-head model that ships with the package.
+
+    Args:
+        recipe: "accurate": trained by `TrainConfig()`, nearly always right; most of its good heads
+            answer alone. "paper": trained by `TrainConfig.paper()`, with which the paper's picture
+            holds: heads answer together; ties and close calls are often wrong. Each is the most
+            typical of twenty seeds (`python -m experiments.tools.choose_examples`).
 
     Example:
         >>> model = cl.example_model()
         >>> model.generate("0112=", max_new_tokens=2, do_sample=False, verbose=False)
         '0112=4'
     """
-    return load_checkpoint(Path(__file__).parents[1] / "data" / "example" / "model")
+    check_choice("recipe", recipe, get_args(ExampleName))
+    return load_checkpoint(example_file(recipe))
+
+
+def example_file(recipe: str) -> Path:
+    """Return the file of a model that ships with the package."""
+    return EXAMPLES / f"{recipe}{SUFFIX}"
 
 
 def _about(model: HookedTransformer, info: Mapping[str, Any]) -> dict[str, Any]:

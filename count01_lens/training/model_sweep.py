@@ -5,7 +5,6 @@ one. Results are kept per job, so a sweep that was stopped goes on, and one that
 computes only the stacks that are new.
 """
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +25,6 @@ from count01_lens.jobs.outcome import Outcome, Status
 from count01_lens.jobs.results import ResultStore
 from count01_lens.jobs.running import run_jobs
 from count01_lens.models.build import hooked_transformer
-from count01_lens.models.config import ModelConfig
 from count01_lens.training.evolution import head_evolution
 from count01_lens.training.recipe import TrainConfig, training_cost
 from count01_lens.training.stack import raw_of
@@ -99,24 +97,20 @@ def model_grid(
         (3, 1)
     """
     base = TrainConfig() if base is None else base
-    of_model = {field.name for field in dataclasses.fields(ModelConfig)}
     for name, values in axes.items():
         if name not in base.fields():
             raise ValueError(f"expected fields of {sorted(base.fields())}, got {name!r}")
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ValueError(f"{name}: expected a list of values, got {values!r}")
-    d_head = {"d_head": None} if {"d_embed", "n_heads"} & axes.keys() else {}
     configs, impossible = [], []
     for chosen in itertools.product(*axes.values()):
         given = dict(zip(axes, chosen, strict=True))
-        shape = {name: given[name] for name in axes if name in of_model}
-        recipe = {name: given[name] for name in axes if name not in of_model}
+        shape = {name: given.pop(name) for name in axes if hasattr(base.model, name)}
+        recipe = base.changed(**given)
         try:
-            model = dataclasses.replace(base.model, **d_head | shape)
+            configs.append(recipe.changed(**shape))
         except ValueError as error:
-            impossible.append(f"{given}: {error}")
-            continue
-        configs.append(dataclasses.replace(base, model=model, **recipe))
+            impossible.append(f"{given | shape}: {error}")
     return configs, impossible
 
 
