@@ -277,7 +277,7 @@ def _recipes(plan: Plan) -> dict[str, cl.TrainConfig]:
 
 
 def _closest(ranking: pd.DataFrame, n: int) -> list[str]:
-    return ranking.loc[ranking["solves"], "recipe"].head(n).tolist()
+    return [str(name) for name in ranking.loc[ranking["solves"], "recipe"].head(n)]
 
 
 def _seconds(minutes: float, workers: int | None) -> float:

@@ -74,6 +74,15 @@ def test_every_choice_of_a_recipe_reaches_the_model(tmp_path):
     assert "'lion' is not one of 'adamw', 'adam', 'sgd'" in " ".join(unknown.stderr.split())
 
 
+def test_a_named_recipe_gives_all_that_was_not_said(tmp_path):
+    said = ["--recipe", "paper", "--epochs", "1", "--heads", "4", "--weight-decay", "0.01"]
+    done = run("train", "--out", tmp_path / "run", *said)
+    assert done.returncode == 0, done.stderr
+    recipe = TrainConfig.from_dict(checkpoint_info(tmp_path / "run" / "seed-0")["info"]["recipe"])
+    assert recipe == TrainConfig.paper().changed(epochs=1, n_heads=4, weight_decay=0.01)
+    assert recipe != TrainConfig().changed(epochs=1, n_heads=4)
+
+
 def test_verify_prints_text_or_json_and_sets_the_exit_code(tmp_path):
     save_checkpoint(minimal_model(), tmp_path / "good")
     save_checkpoint(minimal_model(epsilon=0.5), tmp_path / "bad")

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import typer
-from click.core import ParameterSource
 
 from count01_lens.common.parsing import parse_axis, parse_numbers
 from count01_lens.models.config import Init
@@ -83,8 +82,8 @@ def train(
 ) -> None:
     """Train models; leave a checkpoint of each, OUT/seed-N.safetensors.
 
-    The defaults are the paper's 16-head model with our recipe for accurate models. Stop it whenever you like: the
-    same command goes on where it was.
+    The defaults are the paper's 16-head model with our recipe for accurate models. Stop it
+    whenever you like: the same command goes on where it was.
     """
     from count01_lens.training.training_run import train as train_models
 
@@ -95,8 +94,13 @@ def train(
         "optimiser": optimiser, "weight_decay": weight_decay, "eos_weight": eos_weight,
         "dropout": dropout, "data_seed": data_seed,
     }  # fmt: skip
-    unsaid = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
-    said = {n: v for n, v in fields.items() if context.get_parameter_source(n) not in unsaid}
+    # What was not said is up to the recipe.
+    sources = {name: context.get_parameter_source(name) for name in fields}
+    said = {
+        name: fields[name]
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    }
     if "heads" in said:
         said["n_heads"] = said.pop("heads")
     config = RECIPES[recipe]().changed(**said)

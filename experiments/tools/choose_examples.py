@@ -42,7 +42,8 @@ def measured(config: cl.TrainConfig, seeds: Sequence[int]) -> pd.DataFrame:
     task = cl.Count01(cl.make_splits(config.data_seed))
     forms = split_stack(result.count_form())
     worth = [_interactions(collect(CountRunner(form), task)) for form in forms]
-    return numbers.join(pd.DataFrame(worth, index=pd.Index(result.seeds, name="seed")))
+    table = pd.DataFrame(worth, index=pd.Index(result.seeds, name="seed"))
+    return pd.concat([numbers, table], axis=1)
 
 
 def _interactions(data: HeadData) -> dict[str, float]:
@@ -61,7 +62,8 @@ def distances(numbers: pd.DataFrame) -> pd.Series:
     scale = numbers.std()
     telling = numbers.loc[:, (scale > 0) & numbers.notna().all()]
     off = (telling - telling.median()) / scale[telling.columns]
-    return np.sqrt((off**2).mean(axis=1)).rename("distance")
+    squares: pd.Series = (off**2).mean(axis=1)
+    return squares.pow(0.5).rename("distance")
 
 
 def main() -> None:
@@ -74,7 +76,7 @@ def main() -> None:
     for name, config in RECIPES.items():
         numbers = measured(config, SEEDS)
         found = distances(numbers)
-        seed = int(found.idxmin())
+        seed = SEEDS[int(found.to_numpy().argmin())]
         tables.append(numbers.join(found).reset_index().assign(recipe=name))
         result = cl.train(config, seeds=[seed], snapshot_epochs=[], progress=False)
         last = result.history.tail(1).drop(columns=["model", "seed"]).to_dict("records")[0]

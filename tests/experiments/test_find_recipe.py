@@ -26,6 +26,7 @@ SMALL = cl.TrainConfig(
     model=cl.ModelConfig(d_embed=4, n_heads=3, d_head=1), epochs=10, batch_size=1000
 )
 STACK = (SMALL, replace(SMALL, learning_rate=1e-3))
+PLAN = [(STACK, [6000, 6001])]
 
 
 def measured(model):
@@ -140,14 +141,20 @@ def test_seeds_are_averaged_and_checkpoints_of_all_seeds_correlated():
     assert found["pearson"] == pytest.approx(pooled)
 
 
+def ranked(recipes, solves=True):
+    ids = [recipe_design.recipe_id(config) for config in recipes]
+    return pd.DataFrame({"recipe": ids, "solves": solves})
+
+
 def test_judged_seeds_are_fresh():
     search, judged = set(SEARCH_SEEDS), set(JUDGED_SEEDS)
     used_elsewhere = {*range(1000), *range(5000, 5100)}
     assert not search & judged
     assert not (search | judged) & used_elsewhere
     for size in ("quick", "full"):
-        _, seeds = find_recipe.planned(size, 5, 2)
-        assert set(seeds) <= search
+        plan = find_recipe.first_round(size, 5, 2)
+        plan += find_recipe.third_round(ranked(plan[0][0]), plan)
+        assert {seed for _, seeds in plan for seed in seeds} == search
 
 
 def first_stacks(n):
@@ -190,14 +197,14 @@ def test_named_recipes_that_can_be_are_stacked():
 
 
 def test_a_budget_is_kept_and_more_of_it_only_adds():
-    stacks, _ = find_recipe.planned("full", 20, 2)
-    more, _ = find_recipe.planned("full", 60, 2)
-    assert len(more) > len(stacks)
-    assert more[: len(stacks)] == stacks
-    assert sum(recipe_design.stack_cost(stack, 6) for stack in stacks) <= 0.75 * 20 * 60 * 2
+    plan = find_recipe.first_round("full", 20, 2)
+    more = find_recipe.first_round("full", 60, 2)
+    assert len(more) > len(plan)
+    assert more[: len(plan)] == plan
+    assert sum(recipe_design.stack_cost(stack, 3) for stack, _ in plan) <= 0.65 * 20 * 60 * 2
     with pytest.raises(ValueError, match="minutes: expected enough for one stack"):
-        find_recipe.planned("full", 0.01, 2)
-    assert all(stack[0].epochs <= 50 for stack in find_recipe.planned("quick", 3, 2)[0])
+        find_recipe.first_round("full", 0.01, 2)
+    assert all(stack[0].epochs <= 50 for stack, _ in find_recipe.first_round("quick", 3, 2))
 
 
 def test_checkpoints_are_the_paper_s():
@@ -210,7 +217,7 @@ def test_checkpoints_are_the_paper_s():
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory):
     out = tmp_path_factory.mktemp("search")
-    ranking, outcome = find_recipe.search([STACK], [6000, 6001], out, workers=0, progress=False)
+    ranking, outcome = find_recipe.search(PLAN, out, workers=0, progress=False)
     return out, ranking, outcome
 
 
@@ -254,10 +261,11 @@ def test_a_search_goes_on_where_it_was_and_adds_recipes(searched):
     out, ranking, outcome = searched
     assert (len(outcome.found), len(outcome.new)) == (0, 1)
     other = (replace(SMALL, decay="none"),)
-    more, outcome = find_recipe.search([STACK, other], [6000, 6001], out, workers=0, progress=False)
+    plan = [*PLAN, (other, [6000, 6001])]
+    more, outcome = find_recipe.search(plan, out, workers=0, progress=False)
     assert (len(outcome.found), len(outcome.new)) == (1, 1)
     assert len(more) == 3
-    again, outcome = find_recipe.search([STACK], [6000, 6001], out, workers=0, progress=False)
+    again, outcome = find_recipe.search(PLAN, out, workers=0, progress=False)
     assert (len(outcome.found), len(outcome.new)) == (1, 0)
     pd.testing.assert_frame_equal(again, ranking)
 
@@ -298,14 +306,42 @@ def test_neighbours_differ_in_one_field_and_stay_within_the_design():
 
 
 def test_the_second_round_looks_around_the_closest_that_solve_the_task():
-    ids = [recipe_design.recipe_id(config) for config in NAMED[:4]]
-    ranking = pd.DataFrame({"recipe": ids, "solves": [True, False, True, True]})
-    stacks = find_recipe.second_round(ranking, [NAMED], 2, 10_000, 1)
-    found = {config for stack in stacks for config in stack}
+    ranking = ranked(NAMED[:4], solves=[True, False, True, True])
+    plan = [(NAMED, [6000, 6001])]
+    found = {
+        config
+        for stack, seeds in find_recipe.second_round(ranking, plan, 10_000, 1)
+        for config in stack
+        if seeds == [6000, 6001]
+    }
     around = [set(recipe_design.neighbours(NAMED[number])) for number in (0, 2, 3)]
     assert found == set.union(*around) - set(NAMED)
     assert not found <= set(recipe_design.neighbours(NAMED[1]))
-    assert find_recipe.second_round(ranking, [NAMED], 2, 1e-6, 1) == []
+    assert find_recipe.second_round(ranking, plan, 1e-6, 1) == []
+
+
+def test_the_third_round_gives_the_closest_the_seeds_that_they_lack():
+    ranking = ranked(NAMED, solves=[number != 1 for number in range(len(NAMED))])
+    plan = [(NAMED, SEARCH_SEEDS[:3])]
+    third = find_recipe.third_round(ranking, plan)
+    found = [config for stack, _ in third for config in stack]
+    assert sorted(map(str, found)) == sorted(map(str, [NAMED[0], *NAMED[2:11]]))
+    assert all(seeds == [6003, 6004, 6005] for _, seeds in third)
+
+
+def test_of_two_recipes_the_one_with_more_seeds_comes_first():
+    one, two = NAMED[:2]
+    found = by_hand() | EXACT | dict.fromkeys(find_recipe.OF_TRAINING, 1.0)
+    seeds = [(one, 6000), (one, 6001), (two, 6000)]
+    worse = {**found, "failed": 0.9}
+    rows = [
+        (recipe_design.recipe_id(config), seed, *item)
+        for config, seed in seeds
+        for item in (worse if config is one else found).items()
+    ]
+    runs = pd.DataFrame(rows, columns=["recipe", "seed", "metric", "value"])
+    recipes = {recipe_design.recipe_id(config): config for config in (one, two)}
+    assert find_recipe.rank(runs, recipes)["recipe"].tolist() == list(recipes)
 
 
 def test_a_recipe_that_does_not_solve_the_task_comes_last():

@@ -165,6 +165,20 @@ def test_another_second_task_takes_the_place_of_eos(task, after_four, after_five
     torch.testing.assert_close(loss, answer + 0.5 * torch.stack(second).mean())
 
 
+def test_fields_of_model_and_recipe_are_changed_alike():
+    base = TrainConfig.paper()
+    found = base.changed(n_heads=4, learning_rate=0.5, qkv_bias=False)
+    assert (found.model.n_heads, found.model.d_head, found.learning_rate) == (4, 8, 0.5)
+    assert found.model.qkv_bias is False
+    assert found.batch_size == base.batch_size
+    assert base.changed(d_head=3).model.d_head == 3
+    assert base.changed(d_head=3).changed(epochs=2).model.d_head == 3
+    assert base.changed(n_heads=4, d_head=3).model.d_head == 3
+    assert base.changed() == base
+    with pytest.raises(ValueError, match="expected fields of .*'batch_size'.*, got 'heads'"):
+        base.changed(heads=3)
+
+
 @pytest.mark.parametrize("output", ["fused", "residual"])
 def test_an_output_bias_that_is_not_trained_stays_as_it_was(output):
     model = ModelConfig(d_embed=4, n_heads=2, output=output, qkv_bias=True)
