@@ -8,6 +8,7 @@ from experiments import (
     eos_bias,
     eos_heads,
     groups_of_heads,
+    hand_over,
     heads_and_pairs,
     heads_over_training,
     labels,
@@ -50,4 +51,5 @@ ROWS: list[ModuleType] = [
     compete_or_cooperate,
     minimal_heads,
     more_seeds,
+    hand_over,
 ]
