@@ -16,6 +16,7 @@ import os
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -195,13 +196,24 @@ def _parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def summary(out: Path) -> str:
-    """Write the verdicts as text."""
+    """Write the verdicts as text of at most 80 columns: with the paper's recipe, and the contrast.
+
+    Claims that were not measured at all are only counted.
+    """
     judged = json.loads((out / "claims.json").read_text())
-    lines = []
+    lines = [f"{'claim':<28} {'paper recipe':<25} accurate recipe"]
     for claim in judged:
-        value = "-" if claim["value"] is None else short(claim["value"])
-        lines.append(f"{claim['verdict']:<15} {claim['id']:<28} {value:>9}  {claim['statement']}")
-    return "\n".join(lines)
+        if claim["verdict"] != "not measured":
+            other = "" if claim["contrast"] is None else _cell(claim["contrast"])
+            lines.append(f"{claim['id']:<28} {_cell(claim)} {other}".rstrip())
+    counted = Counter(claim["verdict"] for claim in judged)
+    told = ", ".join(f"{number} {verdict}" for verdict, number in counted.most_common())
+    return "\n".join([*lines, f"of {len(judged)} claims: {told}"])
+
+
+def _cell(claim: Mapping[str, Any]) -> str:
+    value = "-" if claim["value"] is None else short(claim["value"])
+    return f"{value:>9} {claim['verdict']:<15}"
 
 
 def _about(size: Size) -> dict[str, Any]:

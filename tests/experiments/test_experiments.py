@@ -190,7 +190,11 @@ def test_experiments_can_be_run_alone(tmp_path):
     command = [sys.executable, "-m", "experiments.labels", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "reproduced      D2.labels_right" in done.stdout
+    assert "D2.labels_right                      1 reproduced" in done.stdout
+    assert (
+        f"of {len(claims.CLAIMS)} claims: {len(claims.CLAIMS) - 1} not measured, 1 reproduced"
+        in done.stdout
+    )
     written = json.loads((tmp_path / "out" / "D2" / "numbers.json").read_text())
     assert written["name"] == "labels"
     command[-1] = str(tmp_path / "out")
@@ -282,3 +286,51 @@ def test_what_is_published_is_what_was_trained():
     assert table["recipe"]["model"]["d_head"] == 1
     assert table["recipe"]["model"]["layer_norm"] is False
     assert len(table["seeds"]) == len(set(table["seeds"])) == table["numbers"]["trainings"]
+
+
+def judged_at(directory, numbers, *, contrast=None, recipe=None, size="full"):
+    """Judge a made-up claim by rows as the suite writes them."""
+    claim = claims.Claim("X1.seen", "a claim", "half", "a share", (0.4, 0.6), (0.3, 0.7))
+    row = {"numbers": numbers, "size": size, "recipe": recipe or {}}
+    other = None if contrast is None else {**row, "numbers": contrast}
+    return suite.judged_twice(claim, row, other)
+
+
+def test_a_claim_is_judged_with_both_recipes(tmp_path):
+    found = judged_at(tmp_path, {"seen": 0.5}, contrast={"seen": 0.9})
+    assert found["verdict"] == "reproduced"
+    assert found["contrast"] == {
+        "value": 0.9, "low": None, "high": None, "n": None, "verdict": "not reproduced",
+    }  # fmt: skip
+    assert judged_at(tmp_path, {"seen": 0.5})["contrast"] is None
+
+
+def test_a_quick_run_of_trained_models_decides_nothing(tmp_path):
+    trained = {"epochs": 100}
+    quick = {"recipe": trained, "size": "quick"}
+    assert judged_at(tmp_path, {"seen": 0.5}, **quick)["verdict"] == "too few"
+    assert judged_at(tmp_path, {"seen": 0.9}, **quick)["verdict"] == "too few"
+    assert judged_at(tmp_path, {"seen": None}, **quick)["verdict"] == "not measured"
+    found = judged_at(tmp_path, {"seen": 0.5}, contrast={"seen": 0.9}, **quick)
+    assert found["contrast"]["verdict"] == "too few"
+    assert judged_at(tmp_path, {"seen": 0.5}, size="quick")["verdict"] == "reproduced"
+    assert judged_at(tmp_path, {"seen": 0.5}, recipe=trained)["verdict"] == "reproduced"
+
+
+def test_the_contrast_is_measured_with_the_accurate_recipe_in_a_directory_of_its_own(tmp_path):
+    seen = []
+
+    def measure(load, setup):
+        seen.append(setup.recipe)
+        return suite.Measured({"batch": setup.recipe.batch_size}, "It shows.", seeds=[7])
+
+    rows = [row("X1", measure=measure, contrast=True), row("X2", measure=measure)]
+    assert suite.run_suite(rows, tmp_path, "quick", workers=0, progress=False) == 0
+    paper, accurate = cl.TrainConfig.paper(), cl.TrainConfig()
+    assert seen == [paper, paper, accurate]
+    written = {
+        name: json.loads((tmp_path / name / "numbers.json").read_text())["numbers"]["batch"]
+        for name in ("X1", "X2", "contrast/X1")
+    }
+    assert written == {"X1": paper.batch_size, "X2": paper.batch_size, "contrast/X1": 64}
+    assert not (tmp_path / "contrast/X2").exists()
