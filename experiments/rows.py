@@ -13,6 +13,7 @@ from experiments import (
     heads_over_training,
     labels,
     logits_of_heads,
+    map_of_claims,
     minimal_heads,
     minimal_solution,
     model_sizes,
@@ -51,5 +52,6 @@ ROWS: list[ModuleType] = [
     compete_or_cooperate,
     minimal_heads,
     more_seeds,
+    map_of_claims,
     hand_over,
 ]
