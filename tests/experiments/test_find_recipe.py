@@ -205,6 +205,7 @@ def test_a_budget_is_kept_and_more_of_it_only_adds():
     with pytest.raises(ValueError, match="minutes: expected enough for one stack"):
         find_recipe.first_round("full", 0.01, 2)
     assert all(stack[0].epochs <= 50 for stack, _ in find_recipe.first_round("quick", 3, 2))
+    assert max(recipe_design.stack_cost(stack, 3) for stack, _ in more) <= recipe_design.LONGEST
 
 
 def test_checkpoints_are_the_paper_s():
