@@ -4,6 +4,7 @@ import os
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
@@ -50,3 +51,17 @@ html_show_sphinx = html_show_copyright = False
 html_copy_source = False
 html_math_renderer = "mathml"
 html_theme_options = {"navigation_with_keys": True}
+
+
+def write_reproduction_report(app: Any) -> None:
+    """Put the report of the full run beside the pages; results that do not fit stop the build."""
+    from experiments.report import write_report
+
+    if app.builder.format == "html":
+        Path(app.outdir).mkdir(parents=True, exist_ok=True)
+        write_report(HERE / "reproduction", Path(app.outdir) / "reproduction_report.html")
+
+
+def setup(app: Any) -> None:
+    """Register with Sphinx."""
+    app.connect("builder-inited", write_reproduction_report)

@@ -35,12 +35,24 @@ def _unit(claim: Mapping[str, Any]) -> str:
     return "share" if str(claim.get("measure", "")).startswith("share ") else "number"
 
 
-def spread(claim: Mapping[str, Any]) -> Markup:
-    """The interval around our number, and what it rests on."""
+def contrasted(claim: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The claim with its number and verdict under the contrasting recipe, if there is one."""
+    contrast = claim.get("contrast")
+    return None if contrast is None else {**claim, **contrast}
+
+
+def spread_words(claim: Mapping[str, Any]) -> str:
+    """The interval around our number, and what it rests on; nothing where it is a single one."""
     n, ends = claim.get("n"), (claim.get("low"), claim.get("high"))
     told = [] if None in ends else [_interval(claim, ends)]
     told += [] if n is None else [f"n\u00a0=\u00a0{n}"]
-    return _small_line(f"({', '.join(told)})") if told else Markup()
+    return f"({', '.join(told)})" if told else ""
+
+
+def spread(claim: Mapping[str, Any]) -> Markup:
+    """The interval around our number on a line of its own."""
+    told = spread_words(claim)
+    return _small_line(told) if told else Markup()
 
 
 def measured_as(claim: Mapping[str, Any]) -> Markup:
@@ -52,7 +64,12 @@ def measured_as(claim: Mapping[str, Any]) -> Markup:
 def rule(claim: Mapping[str, Any]) -> Markup:
     """What counts as reproduced, and as partly."""
     partly = _small_line(f"partly: {_interval(claim, claim['partly'])}")
-    return escape(_interval(claim, claim["reproduced"])) + partly
+    return escape(rule_words(claim)) + partly
+
+
+def rule_words(claim: Mapping[str, Any]) -> str:
+    """What counts as reproduced."""
+    return _interval(claim, claim["reproduced"])
 
 
 def _small_line(text: str) -> Markup:

@@ -1,21 +1,35 @@
-"""The part of a page that is written by a program, between two marks; the rest is people's."""
+"""Parts of a page that are written by a program, each between two marks; the rest is people's."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from count01_lens.common.storage import write_atomically
 
-BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 
-
-def generated_part(content: str) -> str:
-    """Put the marks around a text."""
-    return f"{BEGIN}\n{content}\n{END}"
+def generated_part(content: str, name: str = "") -> str:
+    """Put the marks around a text; a page with several parts has names for them."""
+    begin, end = _marks(name)
+    return f"{begin}\n{content}\n{end}"
 
 
 def write_generated(page: Path, content: str) -> None:
     """Replace what stands between the marks of a page."""
-    before, _, rest = page.read_text("utf-8").partition(BEGIN)
-    _, found, after = rest.partition(END)
-    if not found:
-        raise ValueError(f"{page}: expected the lines {BEGIN!r} and {END!r}, got neither")
-    write_atomically(page, (before + generated_part(content) + after).encode())
+    write_parts(page, {"": content})
+
+
+def write_parts(page: Path, parts: Mapping[str, str]) -> None:
+    """Replace what stands between the marks of each part: all of them, or none."""
+    text = page.read_text("utf-8")
+    for name, content in parts.items():
+        begin, end = _marks(name)
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise ValueError(f"{page}: expected the lines {begin!r} and {end!r}, got neither")
+        text = before + generated_part(content, name) + after
+    write_atomically(page, text.encode())
+
+
+def _marks(name: str) -> tuple[str, str]:
+    named = f"{name} " if name else ""
+    return f"<!-- generated: {named}begin -->", f"<!-- generated: {named}end -->"

@@ -8,8 +8,6 @@ shown as not measured.
 """
 
 import argparse
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,17 +16,11 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from count01_lens.common.text import anything, duration, number, ranges, rewritten
+from count01_lens.common.text import anything, duration, ranges
 from count01_lens.models.checkpoints import checkpoint_file, load_checkpoint
 from count01_lens.views.document import element, write_page
 from count01_lens.views.pieces import (
-    Tone,
-    badge,
-    choose_image,
-    download,
     facts,
-    figure,
-    figures,
     filters,
     paragraph,
     table,
@@ -37,20 +29,24 @@ from count01_lens.views.pieces import (
 )
 from count01_lens.views.report import sentence_part
 from count01_lens.views.report_page import Part, report_page
-from experiments.claim_cells import measured_as, our_value, rule, spread, tidy
-from experiments.saved_results import CLAIMS_FILE, ROWS, VERDICTS, Results, read_results, row_file
+from experiments.claim_cells import contrasted, measured_as, our_value, rule, spread
+from experiments.report_rows import (
+    ACCURATE,
+    BADGES,
+    breakable,
+    contrast_cell,
+    contrast_found,
+    not_measured,
+    numbers_table,
+    rows_part,
+    verdict_badge,
+)
+from experiments.saved_results import CLAIMS_FILE, ROWS, VERDICTS, Results, read_results
 
 TITLE = "Do attention heads compete or cooperate during counting? A reproduction"
-# The rows that answer the question in the paper's title.
-QUESTION = ("C1", "E2")
-BADGES: dict[str, tuple[str, Tone]] = {
-    "reproduced": ("✓", "good"),
-    "partly": ("≈", "middling"),
-    "not reproduced": ("✗", "bad"),
-    "too few": ("…", "none"),
-    "not measured": ("–", "none"),
-}
-MOST_ROWS, MOST_COLUMNS = 30, 12  # of a table that is shown, not only given
+# The rows that answer the question in the paper's title: how heads work together, why they are
+# biased, and when.
+QUESTION = ("C1", "E2", "P1")
 
 
 def write_report(results: Path, path: Path, *, claims_file: Path = CLAIMS_FILE) -> Path:
@@ -65,7 +61,7 @@ def write_report(results: Path, path: Path, *, claims_file: Path = CLAIMS_FILE) 
 
     def make() -> str:
         known = read_results(results, claims_file)
-        parts = [_answer_part(known), _claims_part(known), _rows_part(known)]
+        parts = [_answer_part(known), _claims_part(known), rows_part(known)]
         if checkpoint_file(results / "model").exists():
             parts.append(sentence_part(load_checkpoint(results / "model")))
         return report_page(TITLE, _opening(known), [*parts, _making_part(known)])
@@ -74,7 +70,7 @@ def write_report(results: Path, path: Path, *, claims_file: Path = CLAIMS_FILE) 
 
 
 def _opening(results: Results) -> Markup:
-    counts = Counter(claim["verdict"] for claim in results.claims)
+    counts = results.score()
     missing = [name for name in ROWS if name not in results.rows]
     parts = [
         paragraph(
@@ -83,19 +79,64 @@ def _opening(results: Results) -> Markup:
             "figures and tables was measured again. What counts as reproduced was fixed before.",
             "lead",
         ),
-        paragraph(f"Of {len(results.claims)} claims:"),
-        tiles((_verdict(verdict), str(counts[verdict])) for verdict in VERDICTS),
+        paragraph(_recipes(results)),
+        paragraph(f"Of {counts['paper'].total()} claims of the paper, with its recipe:"),
+        tiles(
+            (verdict_badge(verdict), str(counts["paper"][verdict]))
+            for verdict in VERDICTS
+            if counts["paper"][verdict] or verdict in VERDICTS[:3]
+        ),
     ]
+    if counts["contrast"]:
+        parts.append(_score_table(counts))
     if results.suite["size"] != "full":
         text = (
-            f"This is a {results.suite['size']} run, with fewer repetitions than the paper's: a "
-            "first look. Judge by a full one."
+            f"This is a {results.suite['size']} run: a first look. It trains one or two models "
+            "where the paper has many, some of them for half as long. Such numbers are shown but "
+            "not judged: their verdict is “too few”. Judge by a full run."
         )
         parts.append(paragraph(text, "warning"))
     if missing:
         text = f"Not measured: {', '.join(missing)}. The claims on them count as not measured."
         parts.append(paragraph(text, "warning"))
     return Markup("\n").join(parts)
+
+
+def _recipes(results: Results) -> str:
+    """Which recipe is which, as far as results tell."""
+    text = (
+        "The paper does not tell how it trained. Here every model was trained with the recipe that "
+        "comes closest to the numbers it prints"
+    )
+    told = [
+        ", ".join(f"{name} {anything(values[which])}" for name, *values in results.recipes())
+        for which in (0, 1)
+    ]
+    if not all(told):
+        return f"{text}."
+    return (
+        f"{text} ({told[0]}). Where the recipe matters everything was measured once more with the "
+        f"one that gives the most accurate models ({told[1]}), as a contrast."
+    )
+
+
+def _score_table(counts: Mapping[str, Counter[str]]) -> Markup:
+    """The claims that were measured twice, and ours, of which the paper says nothing."""
+    labels = {
+        "twice": "the paper's, measured twice: with its recipe",
+        "contrast": f"the same: {ACCURATE}",
+        "ours": "claims of our own",
+    }
+    shown = [verdict for verdict in VERDICTS if any(counts[name][verdict] for name in labels)]
+    rows = [
+        [label, *(str(counts[name][verdict]) for verdict in shown), str(counts[name].total())]
+        for name, label in labels.items()
+        if counts[name]
+    ]
+    symbols = [
+        element("span", BADGES[name][0], role="img", aria_label=name, title=name) for name in shown
+    ]
+    return table(["claims", *symbols, "all"], rows, "Verdicts under each recipe")
 
 
 def _answer_part(results: Results) -> Part:
@@ -106,40 +147,42 @@ def _answer_part(results: Results) -> Part:
 def _answer(results: Results, name: str) -> Iterator[Markup]:
     row = results.rows.get(name)
     if row is None:
-        yield _not_measured(results, name)
+        yield not_measured(results, name)
         return
     yield paragraph(row["shows"], "lead")
-    yield tiles(
-        (
-            Markup("{}<p>{} {}</p>").format(
-                claim.get("measure") or claim["statement"],
-                _verdict(claim["verdict"]),
-                claim["statement"],
-            ),
-            our_value(claim),
-        )
-        for claim in results.claims_of(name)
-    )
-    yield unfolding("All numbers", _numbers(row), is_open=len(row["numbers"]) <= 12)
+    yield from contrast_found(results, name)
+    yield tiles((_tile_words(claim), our_value(claim)) for claim in results.claims_of(name))
+    yield unfolding("All numbers", numbers_table(row), is_open=len(row["numbers"]) <= 12)
     link = element("a", f"{name}: {row['title']}", href=f"#{name}")
     yield element("p", "Figures and data: ", link, class_="small")
+
+
+def _tile_words(claim: Mapping[str, Any]) -> Markup:
+    badge = verdict_badge(claim["verdict"])
+    measure = claim.get("measure") or claim["statement"]
+    said = Markup("{}<p>{} {}</p>").format(measure, badge, claim["statement"])
+    if contrasted(claim):
+        said += Markup("<p>{}: {}</p>").format(ACCURATE, contrast_cell(claim))
+    return said
 
 
 def _claims_part(results: Results) -> Part:
     rows = [
         [
-            element("a", _breakable(claim["id"]), href=f"#{claim['row']}"),
-            _verdict(claim["verdict"]),
+            element("a", breakable(claim["id"]), href=f"#{claim['row']}")
+            + Markup("<br>")
+            + verdict_badge(claim["verdict"]),
             escape(claim["statement"]) + measured_as(claim),
             claim["paper"],
             escape(our_value(claim)) + spread(claim),
             rule(claim),
+            contrast_cell(claim),
         ]
         for claim in results.claims
     ]
     kinds = [claim["verdict"] for claim in results.claims]
-    labels = {verdict: f"{symbol} {verdict}" for verdict, (symbol, _) in BADGES.items()}
-    columns = ["claim", "verdict", "what is claimed", "the paper", "ours", "reproduced if"]
+    labels = {name: f"{symbol} {name}" for name, (symbol, _) in BADGES.items() if name in kinds}
+    columns = ["claim", "what is claimed", "the paper", "ours", "reproduced if", ACCURATE]
     caption = "Claims of the paper with our numbers and verdicts"
     return Part(
         "claims",
@@ -147,96 +190,14 @@ def _claims_part(results: Results) -> Part:
         [
             paragraph(
                 "In brackets the 95 % interval, and how many runs or heads (n) it rests on. A "
-                "verdict is about the number itself, which is the mean where there are several."
+                "verdict is about the number itself, which is the mean where there are several. "
+                "The last column has number and verdict under the other recipe, for rows that "
+                "depend on it."
             ),
             filters("claims-table", labels, kinds, "claims"),
             table(columns, rows, caption, kinds=kinds, table_id="claims-table"),
         ],
     )
-
-
-def _rows_part(results: Results) -> Part:
-    return Part(
-        "rows",
-        "Every figure and table",
-        [paragraph("In the order of the paper; D1 to A1 are our names for them.")],
-        [_row_part(results, name) for name in ROWS],
-    )
-
-
-def _row_part(results: Results, name: str) -> Part:
-    claims, row = results.claims_of(name), results.rows.get(name)
-    if row is None:
-        heading = f"{name} · {ROWS[name]}"
-        return Part(name, heading, [_not_measured(results, name)], mark=_marks(claims))
-    judged = [
-        [
-            claim["statement"],
-            _verdict(claim["verdict"]),
-            claim["paper"],
-            escape(our_value(claim)) + spread(claim),
-        ]
-        for claim in claims
-    ]
-    columns = ["claim", "verdict", "the paper", "ours"]
-    content = [
-        element("blockquote", element("b", "The paper: "), row["paper"]),
-        element("p", element("b", "We find: "), row["shows"]),
-    ]
-    if judged:
-        content.append(table(columns, judged, f"Claims of {name}"))
-    content += [
-        unfolding(f"All numbers ({len(row['numbers'])})", _numbers(row)),
-        *([figures(_figures(results, name, row))] if row.get("figures") else []),
-        *_tables(results, name, row),
-    ]
-    return Part(name, f"{name} · {row['title']}", content, mark=_marks(claims))
-
-
-def _not_measured(results: Results, name: str) -> Markup:
-    reason = (results.suite.get("failed") or {}).get(name, "").strip()
-    # The last line of a failure says what went wrong; those before are a traceback.
-    why = f"It failed: {reason.splitlines()[-1]}" if reason else "There are no results of it."
-    return element("p", _verdict("not measured"), f" {name}, {ROWS[name]}. {why}")
-
-
-def _numbers(row: Mapping[str, Any]) -> Markup:
-    rows = []
-    for name, value in row["numbers"].items():
-        known = value if isinstance(value, dict) and "mean" in value else {"mean": value}
-        ends = [known[key] for key in ("low", "high") if known.get(key) is not None]
-        between = " to ".join(number(tidy(end)) for end in ends)
-        n = "" if known.get("n") is None else str(known["n"])
-        rows.append([element("code", _breakable(name)), anything(known["mean"]), between, n])
-    name = row["row"]
-    data = json.dumps(row["numbers"], indent=2, ensure_ascii=False).encode()
-    instead = f"{name}/numbers.json of the results"
-    link = paragraph(download(f"{name}_numbers.json", data, instead=instead), "downloads")
-    columns = ["number", "value", "95 % interval", "n"]
-    return table(columns, rows, f"Numbers of {name}") + link
-
-
-def _figures(results: Results, name: str, row: Mapping[str, Any]) -> Iterator[Markup]:
-    for shown in row.get("figures", []):
-        svg = row_file(results, name, shown["file"])
-        png = row_file(results, name, shown["png"]) if shown.get("png") else svg
-        image = choose_image(svg.read_bytes, png.read_bytes)
-        yield figure(image, shown["alt"], shown["caption"])
-
-
-def _tables(results: Results, name: str, row: Mapping[str, Any]) -> Iterator[Markup]:
-    """Every table to download; small ones also to read."""
-    links = []
-    for file in row.get("tables", []):
-        data = row_file(results, name, file).read_bytes()
-        links.append(download(f"{name}_{file}", data, instead=f"{name}/{file} of the results"))
-        columns, *rows = csv.reader(io.StringIO(data.decode()))
-        if 0 < len(rows) <= MOST_ROWS and len(columns) <= MOST_COLUMNS:
-            cells = [[rewritten(cell, number) for cell in row] for row in rows]
-            shown = table(columns, cells, file)
-            yield unfolding(f"{file} ({len(rows)} rows)", shown, is_open=len(rows) <= 10)
-    if links:
-        yield element("p", "Data: ", *links, class_="downloads")
 
 
 def _making_part(results: Results) -> Part:
@@ -256,41 +217,26 @@ def _making_part(results: Results) -> Part:
     ]
     if suite.get("recipe"):
         content.append(unfolding("Recipe of the suite", facts(suite["recipe"], "Recipe")))
-    for names, recipe in _grouped(results, "recipe"):
-        content.append(unfolding(f"Recipe of {names}", facts(recipe, f"Recipe of {names}")))
-    for names, versions in _grouped(results, "versions"):
+    for rows, which in ((results.rows, ""), (results.contrast, f" {ACCURATE}")):
+        for names, recipe in _grouped(rows, "recipe"):
+            title = f"Recipe of {names}{which}"
+            content.append(unfolding(title, facts(recipe, title)))
+    for names, versions in _grouped(results.rows, "versions"):
         content.append(
             unfolding(f"Versions behind {names}", facts(versions, f"Versions behind {names}"))
         )
     return Part("making", "Seeds, recipes, versions and times", content)
 
 
-def _grouped(results: Results, key: str) -> list[tuple[str, Mapping[str, Any]]]:
+def _grouped(
+    rows: Mapping[str, Mapping[str, Any]], key: str
+) -> list[tuple[str, Mapping[str, Any]]]:
     """Rows that agree in something, which is most of them, told once."""
     groups: dict[str, tuple[list[str], Mapping[str, Any]]] = {}
-    for name, row in results.rows.items():
+    for name, row in rows.items():
         if value := row.get(key):
             groups.setdefault(json.dumps(value, sort_keys=True), ([], value))[0].append(name)
     return [(", ".join(names), value) for names, value in groups.values()]
-
-
-def _verdict(name: str) -> Markup:
-    symbol, tone = BADGES[name]
-    return badge(symbol, name, tone)
-
-
-def _marks(claims: Sequence[Mapping[str, Any]]) -> str:
-    """Verdicts on a row in short, for the table of contents."""
-    counts = Counter(claim["verdict"] for claim in claims)
-    known = [verdict for verdict in VERDICTS if counts[verdict]]
-    short = " ".join(f"{BADGES[verdict][0]}{counts[verdict]}" for verdict in known)
-    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in known)
-    return element("span", short, class_="marks", role="img", aria_label=told) if known else ""
-
-
-def _breakable(name: str) -> Markup:
-    """A long name that may continue on the next line after its dot and underscores."""
-    return Markup(escape(name).replace("_", Markup("_<wbr>")).replace(".", Markup(".<wbr>")))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

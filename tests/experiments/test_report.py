@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from urllib.parse import unquote
 
 import pytest
@@ -85,7 +86,93 @@ def test_a_quick_run_says_so(tmp_path):
     results = fake_results(tmp_path / "results", rows=["D1"])
     for file in ("suite.json", "D1/numbers.json"):
         change(results / file, size="quick")
-    assert "This is a quick run" in written(results, tmp_path / "report.html")
+    claims = json.loads((results / "claims.json").read_text())
+    for claim in claims[:3]:
+        claim["verdict"] = "too few"
+    (results / "claims.json").write_text(json.dumps(claims))
+    page = written(results, tmp_path / "report.html")
+    assert "This is a quick run" in page
+    assert "their verdict is “too few”" in page
+    assert page.count('<tr data-kind="too few"') == 3
+
+
+def with_contrast(directory, rows=("F3", "C1")):
+    """Results of which some rows were measured with another recipe, too."""
+    results = fake_results(directory)
+    other = fake_results(directory.with_name("other"), rows=rows)
+    for name in rows:
+        shutil.move(other / name, results / "contrast" / name)
+        change(
+            results / "contrast" / name / "numbers.json",
+            shows=f"Otherwise {name}",
+            recipe={"epochs": 7, "learning_rate": 0.005},
+        )
+    claims = json.loads((results / "claims.json").read_text())
+    found = {"value": 0.125, "low": 0.1, "high": 0.15, "n": 3, "verdict": "partly"}
+    missing = {**dict.fromkeys(found), "verdict": "not measured"}
+    for claim in claims:
+        first = claim["id"].endswith("0")
+        claim["contrast"] = (found if first else missing) if claim["row"] in rows else None
+    claims[0]["paper"] = "ours"
+    (results / "claims.json").write_text(json.dumps(claims))
+    return results
+
+
+def test_the_contrast_stands_beside_what_the_paper_s_recipe_gives(tmp_path):
+    results = with_contrast(tmp_path / "results")
+    page = written(results, tmp_path / "report.html")
+    Outline(page).assert_good()
+    assert "(epochs 100). Where the recipe matters" in page
+    assert "(epochs 7), as a contrast" in page
+    assert "Of 19 claims of the paper, with its recipe:" in page
+    # Among all claims, with the row, and for C1 in the answer to the title's question.
+    assert page.count("12.5\u00a0%") == 5
+    assert page.count("(10 to 15\u00a0%, n\u00a0=\u00a03)") == 5
+    assert page.count("Otherwise F3") == 1
+    assert page.count("Otherwise C1") == 2
+    assert page.count("with the accurate recipe: figures") == 2
+    assert "Recipe of F3, C1 with the accurate recipe" in page
+    counts = r"the same: with the accurate recipe</th>\s*" + r"<td[^>]*>(\d+)</td>\s*" * 5
+    assert re.search(counts, page).groups() == ("0", "2", "0", "6", "8")
+
+
+def test_a_contrast_that_failed_is_named(tmp_path):
+    results = with_contrast(tmp_path / "results")
+    change(results / "suite.json", failed={"contrast/F3": "Traceback\nMemoryError: too large"})
+    page = written(results, tmp_path / "report.html")
+    assert "Otherwise F3" not in page
+    assert "It failed: MemoryError: too large" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"size": "quick"}, "contrast/F3/numbers.json: expected size full .* got quick"),
+        ({"claims_sha256": "0" * 64}, "expected claims_sha256 .* got 0000"),
+        ({"row": "F4"}, "expected row F3 as in suite.json, got F4"),
+        ({"figures": [{"file": "b.svg", "alt": "words", "caption": "b"}]},
+         "expected a file of row contrast/F3, got none"),
+    ],
+)  # fmt: skip
+def test_a_contrast_of_another_run_is_refused(tmp_path, changes, message):
+    results = with_contrast(tmp_path / "results")
+    change(results / "contrast" / "F3" / "numbers.json", **changes)
+    with pytest.raises(ValueError, match=message):
+        written(results, tmp_path / "report.html")
+
+
+@pytest.mark.parametrize(
+    ("contrast", "message"),
+    [(3, "expected a contrast with value and verdict"), ({"verdict": "partly"}, "got {'verdict'"),
+     ({"value": 1, "verdict": "maybe"}, "expected a verdict among .* got 'maybe'")],
+)  # fmt: skip
+def test_a_damaged_contrast_is_named(tmp_path, contrast, message):
+    results = fake_results(tmp_path / "results", rows=["D1"])
+    claims = json.loads((results / "claims.json").read_text())
+    claims[4]["contrast"] = contrast
+    (results / "claims.json").write_text(json.dumps(claims))
+    with pytest.raises(ValueError, match=message):
+        written(results, tmp_path / "report.html")
 
 
 def test_large_vector_graphics_are_replaced(tmp_path):
