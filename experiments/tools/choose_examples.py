@@ -43,7 +43,8 @@ def measured(config: cl.TrainConfig, seeds: Sequence[int]) -> pd.DataFrame:
     forms = split_stack(result.count_form())
     worth = [_interactions(collect(CountRunner(form), task)) for form in forms]
     table = pd.DataFrame(worth, index=pd.Index(result.seeds, name="seed"))
-    return pd.concat([numbers, table], axis=1)
+    both: pd.DataFrame = pd.concat([numbers, table], axis=1)
+    return both
 
 
 def _interactions(data: HeadData) -> dict[str, float]:
