@@ -5,8 +5,8 @@
 One head of one dimension alone learns at other steps than sixteen heads together do, and the paper
 names neither. This trains single heads of four rows of the table (T1) by each recipe of a list,
 and ranks the recipes by their distance to the printed shares, in tolerances: half a share, or a
-point, which is where claims.py draws its lines. OUT gets runs.csv (recipe, its fields, seed,
-metric, value: d_embed is a field) and ranking.csv. Recipes, sizes and seeds were fixed before any
+point, which is where claims.py draws its lines. OUT gets runs.csv (recipe, d_embed, seed, metric,
+value) and ranking.csv. Recipes, sizes and seeds were fixed before any
 was measured; the seeds are none that the table is judged on. Stopped at any moment, the same
 command goes on where it was.
 """
@@ -81,10 +81,7 @@ def search(
     named = {recipe_id(config): config for config in recipes}
     runs = pd.concat(tables, ignore_index=True)
     ranking = rank(runs, named)
-    fields = pd.DataFrame([named[name].fields() for name in runs["recipe"]])
-    told = fields.drop(columns=["d_embed", "n_heads", "d_head", "layer_norm"])
-    tidy = pd.concat([runs[["recipe", "d_embed"]], told, runs[["seed", "metric", "value"]]], axis=1)
-    write_atomically(out / "runs.csv", tidy.to_csv(index=False).encode())
+    write_atomically(out / "runs.csv", runs.to_csv(index=False, float_format="%.6g").encode())
     write_atomically(out / "ranking.csv", ranking.to_csv(index=False).encode())
     return ranking, outcome
 

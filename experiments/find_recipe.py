@@ -8,8 +8,8 @@ The paper does not say how its models were trained. This trains recipes of a fix
 ranks them by their distance; those that do not solve the task come last. First recipes of the
 design are tried with three seeds; then, for a quarter of the time, recipes around the three
 closest; then the ten closest of all get three more seeds, and come first. OUT gets runs.csv
-(recipe, its fields, seed, metric, value) and ranking.csv (recipe, distance, the value of each
-target). Stopped at any moment, the same command goes on where it was.
+(recipe, seed, metric, value) and ranking.csv (recipe, distance, the value of each target, the
+recipe's fields). Stopped at any moment, the same command goes on where it was.
 
 The seeds that it uses are not those that a verdict on the winner may use: choosing the best of many
 recipes also chooses luck.
@@ -95,7 +95,7 @@ def search(
         return pd.DataFrame(), outcome
     runs = pd.concat(tables, ignore_index=True)
     ranking = rank(runs, recipes)
-    write_atomically(out / "runs.csv", _with_fields(runs, recipes).to_csv(index=False).encode())
+    write_atomically(out / "runs.csv", runs.to_csv(index=False, float_format="%.6g").encode())
     write_atomically(out / "ranking.csv", ranking.to_csv(index=False).encode())
     about = {
         "seeds": sorted({seed for _, seeds in plan for seed in seeds}),
@@ -204,11 +204,6 @@ def rank(runs: pd.DataFrame, recipes: dict[str, cl.TrainConfig]) -> pd.DataFrame
         )
     columns, ascending = ["solves", "seeds", "distance", "recipe"], [False, False, True, True]
     return pd.DataFrame(rows).sort_values(columns, ascending=ascending, ignore_index=True)
-
-
-def _with_fields(runs: pd.DataFrame, recipes: dict[str, cl.TrainConfig]) -> pd.DataFrame:
-    fields = pd.DataFrame([recipes[name].fields() for name in runs["recipe"]], index=runs.index)
-    return pd.concat([runs["recipe"], fields, runs[["seed", "metric", "value"]]], axis=1)
 
 
 def summary(ranking: pd.DataFrame) -> str:

@@ -225,7 +225,7 @@ def searched(tmp_path_factory):
 def test_tables_have_every_field_target_and_seed(searched):
     out, ranking, _ = searched
     runs = pd.read_csv(out / "runs.csv")
-    assert list(runs) == ["recipe", *SMALL.fields(), "seed", "metric", "value"]
+    assert list(runs) == ["recipe", "seed", "metric", "value"]
     assert runs.groupby(["recipe", "seed", "metric"]).size().eq(1).all()
     names = {target.name for target in TARGETS} | set(find_recipe.OF_TRAINING)
     for _, of_run in runs.groupby(["recipe", "seed"]):
@@ -249,13 +249,15 @@ def test_numbers_belong_to_the_recipe_and_the_seed(searched):
     for config, seed in itertools.product(STACK, [6000, 6001]):
         result = cl.train(config, seeds=[seed], progress=False)
         found = runs[recipe_design.recipe_id(config), seed]
-        assert found["test_accuracy"] == result.history["test_accuracy"].iloc[-1]
-        assert found["accuracy.3"] == result.history.set_index("epoch")["test_accuracy"][3]
+        accuracies = result.history.set_index("epoch")["test_accuracy"]
+        assert found["test_accuracy"] == pytest.approx(accuracies[10], rel=1e-5)
+        assert found["accuracy.3"] == pytest.approx(accuracies[3], rel=1e-5)
         assert found["steps"] == 70
         rates = config.learning_rate * sum(1 - step / 70 for step in range(70))
-        assert found["sum_of_rates"] == pytest.approx(rates)
+        assert found["sum_of_rates"] == pytest.approx(rates, rel=1e-5)
         start, end = (result.snapshots[step][0] for step in (0, 70))
-        assert found["travelled"] == pytest.approx(float((end - start).norm() / start.norm()))
+        travelled = float((end - start).norm() / start.norm())
+        assert found["travelled"] == pytest.approx(travelled, rel=1e-5)
 
 
 def test_a_search_goes_on_where_it_was_and_adds_recipes(searched):
