@@ -102,12 +102,12 @@ def jobs(setup: Setup) -> list[Job]:
     alone = {name: [config] for name, config in named(setup).items() if config not in on_grid}
     on_the_way = [share / design.longer for share in design.moments]
     shares = {"trained on": [*on_the_way, 2 / design.longer, 1.0]}
-    return [_job(stack, design, design.moments) for stack in stacks] + [
-        _job(stack, design, shares.get(name, design.moments)) for name, stack in alone.items()
+    return [follow_job(stack, design, design.moments) for stack in stacks] + [
+        follow_job(stack, design, shares.get(name, design.moments)) for name, stack in alone.items()
     ]
 
 
-def _job(stack: Sequence[cl.TrainConfig], design: Design, moments: Sequence[float]) -> Job:
+def follow_job(stack: Sequence[cl.TrainConfig], design: Design, moments: Sequence[float]) -> Job:
     """Train a stack, and measure it after some shares of its training."""
     epochs = sorted({max(1, round(share * stack[0].epochs)) for share in moments})
     models = len(stack) * len(design.seeds)

@@ -7,6 +7,7 @@ from experiments import (
     data_set,
     eos_bias,
     eos_heads,
+    frontier,
     groups_of_heads,
     hand_over,
     heads_and_pairs,
@@ -54,4 +55,5 @@ ROWS: list[ModuleType] = [
     more_seeds,
     map_of_claims,
     hand_over,
+    frontier,
 ]
