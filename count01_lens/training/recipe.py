@@ -97,8 +97,8 @@ class TrainConfig:
         The paper does not tell its own. `python -m experiments.find_recipe` searched for it, and
         docs/recipe.md says what it found.
         """
-        model = ModelConfig(qkv_bias=True)
-        return cls(model=model, batch_size=1024, learning_rate=1e-3)
+        model = ModelConfig(output="residual", qkv_bias=True)
+        return cls(model=model, batch_size=256, learning_rate=3e-4, decay="cosine")
 
     @property
     def dtype(self) -> "torch.dtype":
