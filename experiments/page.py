@@ -29,9 +29,10 @@ from experiments.saved_results import (
 from experiments.suite import CONTRAST
 
 PAGE, TABLES = "reproduction.md", "reproduction_tables.md"
-MAP = "P1"
+# Rows that have a part of the page for themselves.
+PARTS = {"map": "P1", "hand_over": "P2", "biases": "E2", "frontier": "P3"}
 # What the page shows of other rows: their first figure, and whether also under the other recipe.
-FIGURES = {"F4": True, "F5": True, "E2": False, "C1": False}
+FIGURES = {"F4": True, "F5": True, "C1": False}
 # Claims of the first table in a few words; their values say the rest.
 IN_SHORT = {
     "F2.sixteen_heads": "trainings that solve the task",
@@ -54,7 +55,7 @@ def generated(results: Path, claims_file: Path = CLAIMS_FILE) -> dict[str, dict[
         "score": _score(known),
         "headline": _headline(known),
         "figures": _figures_part(known),
-        "map": _map(known),
+        **{part: _row_part(known, name) for part, name in PARTS.items()},
         "differences": _differences(known),
         "recipes": _recipes(known),
         "run": _run(known),
@@ -131,13 +132,16 @@ def _figures(results: Results, name: str, most: int | None = None) -> Iterator[s
         yield f"\n**{link}.** {plain(shown['caption'])}\n"
 
 
-def _map(results: Results) -> str:
-    row = results.rows.get(MAP)
+def _row_part(results: Results, name: str) -> str:
+    """What a row shows, with all its figures and claims."""
+    row = results.rows.get(name)
     if row is None:
-        lines = [f"Row {MAP} was not measured. {plain(results.why_not(MAP))}"]
+        lines = [f"Row {name} was not measured. {plain(results.why_not(name))}"]
     else:
-        lines = [plain(row["shows"]), "", *_figures(results, MAP)]
-    claims = [_claim_line(claim) for claim in results.claims_of(MAP)]
+        lines = [plain(row["shows"]), "", *_figures(results, name)]
+        if other := results.contrast.get(name):
+            lines += [f"With the accurate recipe: {plain(other['shows'])}", ""]
+    claims = [_claim_line(claim) for claim in results.claims_of(name)]
     return "\n".join([*lines, "", *claims]).strip()
 
 

@@ -116,6 +116,7 @@ def figure(ranking: pd.DataFrame) -> NotebookFigure:
                 name, place, (14, -22), textcoords="offset points", fontweight="bold",
                 arrowprops=arrow,
             )  # fmt: skip
+    axes.set_ylim(bottom=0)  # the paper itself would be there
     axes.set(xscale="log", xlabel="distance travelled by the weights, over their initial length")
     axes.set_ylabel("distance from the paper, in tolerances")
     axes.set_title(f"{len(ranking)} recipes")
