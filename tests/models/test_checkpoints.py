@@ -23,6 +23,7 @@ from count01_lens.models.checkpoints import (
     _INERT,
     CheckpointError,
     checkpoint_info,
+    example_file,
     example_model,
     load_checkpoint,
     save_checkpoint,
@@ -494,7 +495,7 @@ def test_the_example_is_a_trained_model_that_counts():
     assert float(((logits[:, 5] > logits[:, 6]) == test.labels).double().mean()) >= 0.99
     assert (compact_logits(model, test, "answer").argmax(-1) == 7).double().mean() >= 0.99
     assert (model.cfg.n_heads, model.cfg.d_head) == (16, 2)
-    info = checkpoint_info(Path(__file__).parents[2] / "count01_lens/data/example/model")["info"]
+    info = checkpoint_info(example_file("accurate"))["info"]
     assert info["training"]["epoch"] == 100
 
 

@@ -66,7 +66,7 @@ def test_the_wheel_has_the_library_and_nothing_else(built):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert {name for name in names if name.startswith("count01_lens/")} == expected
-    assert {"count01_lens/py.typed", "count01_lens/data/example/model.safetensors"} <= expected
+    assert {"count01_lens/py.typed", "count01_lens/data/example/accurate.safetensors"} <= expected
 
 
 def test_the_sdist_can_be_tested_and_built(built):

@@ -182,8 +182,8 @@ def test_a_slider_in_jupyterlab_shows_what_python_computes(lab, page):
     page.screenshot(path=SCREENSHOTS / "jupyterlab-slider.png")
 
     # One head, and a sentence that is none: a message, no traceback, and the panel goes on.
-    page.locator(".widget-dropdown select").select_option(label="head 2: successful")
-    session.update(heads=[2])
+    page.locator(".widget-dropdown select").select_option(label="head 3: successful")
+    session.update(heads=[3])
     page.wait_for_function(
         "expected => document.querySelector('[data-count01=code]')?.textContent === expected",
         arg=session.code,
