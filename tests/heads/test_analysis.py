@@ -57,7 +57,7 @@ def test_the_table_says_how_often_printed_readouts_decide_otherwise(tmp_path):
     loaded = HeadAnalysis.load(tmp_path / "analysis").table
     np.testing.assert_array_equal(loaded[off.columns], off)
     assert list(loaded) == list(EXAMPLE.table)
-    assert EXAMPLE.table["readout_off"][1] == 2 / 1500
+    assert EXAMPLE.table["readout_off"][2] == 2 / 1500
 
 
 def test_pairs_are_symmetric_with_single_heads_on_the_diagonal():
