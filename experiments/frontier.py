@@ -135,7 +135,8 @@ def _figure(table: pd.DataFrame) -> Shown:
     figure = NotebookFigure(figsize=(7.4, 4.6), layout="constrained")
     axes = figure.add_subplot()
     axes.axhspan(ENOUGH, 1, color="#74c7ab", alpha=0.25, lw=0)
-    axes.text(-0.4, ENOUGH + 0.01, "the headline holds (E2)", va="bottom", color="#1d6b52")
+    style: dict[str, Any] = {"transform": axes.transAxes, "color": "#1d6b52", "va": "top"}
+    axes.text(0.02, 0.97, "the headline holds (E2)", **style)
     axes.axhline(0, color=NEUTRAL, lw=0.8)
     rates = np.log10(table["learning_rate"])
     # Recipes with as many claims stand beside each other, not on top.
@@ -156,8 +157,8 @@ def _figure(table: pd.DataFrame) -> Shown:
     axes.scatter([], [], marker="x", color=NEUTRAL, label="does not")
     for place, value, name in zip(x, table["fewer_biased"], table["name"], strict=True):
         if name:
-            style: dict[str, Any] = {"textcoords": "offset points", "fontweight": "bold"}
-            axes.annotate(name, (place, value), xytext=(0, 9), ha="center", **style)
+            text = axes.annotate(name, (place, value), (0, 9), textcoords="offset points")
+            text.set(fontweight="bold", ha="center")
     axes.set(xlim=(-0.6, len(PICTURE) + 0.6), xticks=range(len(PICTURE) + 1))
     axes.set_ylim(min(-0.2, table["low"].min()) - 0.02, max(0.35, table["high"].max()) + 0.02)
     axes.set_xlabel(f"of {len(PICTURE)} headline claims on heads (F3 to F5), how many hold")

@@ -38,6 +38,7 @@ from count01_lens.jobs.outcome import Outcome
 from count01_lens.jobs.results import ResultStore
 from count01_lens.jobs.running import run_jobs
 from count01_lens.views.figures import as_bytes
+from count01_lens.views.pieces import LARGEST_SVG
 from experiments import claims
 from experiments.setup import Setup, Size, contrast_setup, paper_setup
 
@@ -274,12 +275,16 @@ def _write_row(
 ) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for name, table in measured.tables.items():
-        write_atomically(directory / f"{name}.csv", table.to_csv(index=False).encode())
+        text = table.to_csv(index=False, float_format="%.8g")
+        write_atomically(directory / f"{name}.csv", text.encode())
     figures = []
     for name, shown in measured.figures.items():
-        for kind in ("svg", "png"):
-            write_atomically(directory / f"{name}.{kind}", as_bytes(shown.figure, kind))
-        files = {"file": f"{name}.svg", "png": f"{name}.png"}
+        files = {"file": f"{name}.svg"}
+        drawing = as_bytes(shown.figure, "svg")
+        write_atomically(directory / f"{name}.svg", drawing)
+        if len(drawing) >= LARGEST_SVG:  # slower to show than a picture of it
+            files["png"] = f"{name}.png"
+            write_atomically(directory / f"{name}.png", as_bytes(shown.figure, "png"))
         figures.append({**files, "alt": shown.alt, "caption": shown.caption})
     content = {
         "row": row.ROW,

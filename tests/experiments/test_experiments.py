@@ -46,11 +46,17 @@ def test_a_row_is_written_with_all_that_explains_it(tmp_path):
     assert written["claims_sha256"] == claims.sha256()
     assert written["seeds"] == [7]
     assert "torch" in written["versions"]
-    assert written["figures"] == [
-        {"file": "dot.svg", "png": "dot.png", "alt": "a dot", "caption": "It is a dot."}
-    ]
+    assert written["figures"] == [{"file": "dot.svg", "alt": "a dot", "caption": "It is a dot."}]
     assert (tmp_path / "X1" / "table.csv").read_text() == "x\n1\n2\n"
     assert (tmp_path / "X1" / "dot.svg").exists()
+
+
+def test_a_large_drawing_gets_a_picture_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "LARGEST_SVG", 100)
+    suite.run_suite([row()], tmp_path, "quick", workers=0, progress=False)
+    written = json.loads((tmp_path / "X1" / "numbers.json").read_text())
+    assert written["figures"][0]["png"] == "dot.png"
+    assert (tmp_path / "X1" / "dot.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_one_failing_experiment_does_not_stop_the_others(tmp_path, capsys):
