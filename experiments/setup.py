@@ -7,6 +7,7 @@ on the recipe are run once more with the one that gives the most accurate models
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from count01_lens.models.config import ModelConfig
 from count01_lens.training.recipe import TrainConfig
 from experiments.recipe_design import JUDGED_SEEDS
 
@@ -16,7 +17,9 @@ SHOWN_SEED = SEEDS[0]  # of the one that most figures show
 
 
 # What comes closest to the paper's table of minimal heads (find_minimal_recipe.py).
-MINIMAL = TrainConfig.paper()
+MINIMAL = TrainConfig(
+    model=ModelConfig(output="residual"), batch_size=256, learning_rate=1e-3, decay="none"
+)
 
 
 @dataclass(frozen=True)
