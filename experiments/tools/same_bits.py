@@ -11,6 +11,7 @@ choose for a processor, so the file also says where it was made.
 import argparse
 import hashlib
 import json
+import platform
 import sys
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,19 @@ def here() -> dict[str, str]:
     return {
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "processor": torch.backends.cpu.get_cpu_capability(),
+        "processor": f"{torch.backends.cpu.get_cpu_capability()} {_processor()}",
     }
+
+
+def _processor() -> str:
+    """Family and model: libraries choose kernels by these, too, not by the widest vectors alone."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:  # elsewhere than on Linux
+        return platform.processor()
+    lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    told = {name.strip(): value.strip() for name, value in lines.items()}
+    return "-".join(told.get(name, "") for name in ("cpu family", "model", "stepping"))
 
 
 def differences(part: str, stored: dict[str, Any], *, exact: bool) -> list[str]:
