@@ -43,7 +43,7 @@ def ov_table(model: HookedTransformer, head: int) -> pd.DataFrame:
     """What attending to a token alone adds to each logit: a row per token, a column per logit.
 
     Example:
-        >>> table = cl.ov_table(cl.example_model(), 2)
+        >>> table = cl.ov_table(cl.example_model(), 3)
         >>> bool(table.loc["1", "4"] > table.loc["0", "4"])  # a '1' speaks for '4'
         True
     """

@@ -154,9 +154,9 @@ def verify(
         progress: show a progress bar; None shows it in a terminal or notebook only.
 
     Example:
-        >>> found = cl.verify(cl.example_model(), up_to=40)
+        >>> found = cl.verify(cl.example_model(), up_to=60)
         >>> found.n_sentences, found.n_errors
-        (68921, 7)
+        (226981, 12)
     """
     up_to = check_int("up_to", up_to, at_least=0)
     keep = check_int("keep", keep, at_least=0)

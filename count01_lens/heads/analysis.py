@@ -248,9 +248,9 @@ def analyze_heads(
     Example:
         >>> analysis = cl.analyze_heads(cl.example_model())
         >>> analysis.table["category"].value_counts().sort_index().to_dict()
-        {'failed': 3, 'mixed': 3, 'successful': 10}
-        >>> print(analysis.table["readout"][2])
-        n1 − 0.997·n0 − 0.001·n2 − 0.65 > 0
+        {'failed': 3, 'mixed': 2, 'successful': 11}
+        >>> print(analysis.table["readout"][3])
+        n1 − n0 + 0.001·n2 − 0.496 > 0
     """
     task = as_task(task)
     if probe is not None:

@@ -105,12 +105,12 @@ def model_grid(
     configs, impossible = [], []
     for chosen in itertools.product(*axes.values()):
         given = dict(zip(axes, chosen, strict=True))
-        shape = {name: given.pop(name) for name in axes if hasattr(base.model, name)}
-        recipe = base.changed(**given)
+        shape = {name: value for name, value in given.items() if hasattr(base.model, name)}
+        recipe = base.changed(**{name: given[name] for name in given if name not in shape})
         try:
             configs.append(recipe.changed(**shape))
         except ValueError as error:
-            impossible.append(f"{given | shape}: {error}")
+            impossible.append(f"{given}: {error}")
     return configs, impossible
 
 

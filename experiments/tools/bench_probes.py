@@ -34,8 +34,8 @@ def samples() -> dict[str, tuple[Array, Array]]:
     untrained = cl.head_outputs(cl.build_model(seed=7), train).double().numpy()
     plane = rng.standard_normal((len(labels), 2))
     return {
-        "successful head": (trained[:, 2], labels),
-        "failed head": (trained[:, 0], labels),
+        "successful head": (trained[:, 3], labels),
+        "failed head": (trained[:, 8], labels),
         "untrained head": (untrained[:, 0], labels),
         "three heads": (trained[:, :3].reshape(len(labels), -1), labels),
         "random plane": (plane, plane[:, 0] + 0.5 * rng.standard_normal(len(labels)) > 0),

@@ -256,8 +256,13 @@ def test_the_committed_run_has_the_paper_s_counts(full):
 
 def test_the_committed_verdicts_follow_from_the_committed_numbers(full):
     judged = json.loads((FULL / "claims.json").read_text())
+    contrast = {
+        path.parent.name: json.loads(path.read_text())
+        for path in FULL.glob("contrast/*/numbers.json")
+    }
+    assert set(contrast) == {module.ROW for module in ROWS if module.CONTRAST}
     assert judged == [
-        json.loads(json.dumps(claims.judged(claim, full[claim.row]["numbers"])))
+        json.loads(json.dumps(suite.judged_twice(claim, full[claim.row], contrast.get(claim.row))))
         for claim in claims.CLAIMS
     ]
 

@@ -308,7 +308,8 @@ def test_neighbours_differ_in_one_field_and_stay_within_the_design():
     assert 2048 not in {other.batch_size for other in recipe_design.neighbours(NAMED[7])}
 
 
-def test_the_second_round_looks_around_the_closest_that_solve_the_task():
+def test_the_second_round_looks_around_the_closest_that_solve_the_task(monkeypatch):
+    monkeypatch.setattr(recipe_design, "LONGEST", math.inf)
     ranking = ranked(NAMED[:4], solves=[True, False, True, True])
     plan = [(NAMED, [6000, 6001])]
     found = {
