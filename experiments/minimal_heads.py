@@ -28,7 +28,7 @@ CONTRAST = False
 PAPER = "Larger d helps a lot; d = 1 never perfect; heads trained jointly do worse than alone"
 TOGETHER = {1: 165, 64: 25}  # models per job, by heads per model
 FIRST_SEED = 1_000_000
-QUICK_TRAININGS = {1: 20, 64: 2}
+QUICK_TRAININGS, QUICK_EPOCHS = {1: 20, 64: 2}, 10
 READ = {"quick": 2, "full": 40}  # heads per job that are read in every way
 
 
@@ -74,7 +74,7 @@ def minimal_heads(recipe: dict[str, Any], first: int, models: int, read: int) ->
 def minimal_recipe(setup: Setup, d_embed: int, n_heads: int) -> cl.TrainConfig:
     """The recipe of minimal heads, with the sizes of a row; shorter in a quick run."""
     shape = {"d_embed": d_embed, "n_heads": n_heads, "d_head": 1, "layer_norm": False}
-    epochs = setup.minimal.epochs if setup.size == "full" else 10
+    epochs = setup.minimal.epochs if setup.size == "full" else QUICK_EPOCHS
     return setup.minimal.changed(**shape, epochs=epochs)
 
 

@@ -154,7 +154,7 @@ def test_without_its_scheduler_a_run_ends_with_a_clear_account(store, log, tmp_p
 
 @pytest.mark.slow
 def test_the_table_of_minimal_heads_is_the_same_through_dask(tmp_path, executor, monkeypatch):
-    monkeypatch.setattr(minimal_heads, "EPOCHS", {"quick": 1})
+    monkeypatch.setattr(minimal_heads, "QUICK_EPOCHS", 1)
     monkeypatch.setattr(minimal_heads, "QUICK_TRAININGS", {1: 4, 64: 1})
     places = {"dask": {"executor": executor}, "here": {"workers": 0}}
     for name, place in places.items():
