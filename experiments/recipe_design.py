@@ -44,7 +44,7 @@ OF_RECIPE: dict[str, Sequence[Any]] = {
     "eos_weight": (0.3, 1.0, 3.0),
     "init": ("pytorch", "transformer_lens", "xavier", "normal", "small_normal"),
 }
-# Takes four times as long: tried around the closest recipes only.
+# Takes two to three times as long: tried around the closest recipes only.
 DROPOUT = (0.0, 0.1)
 # A stack that would train for longer on one core is passed over: these are many small batches for
 # many epochs, which lead away from the paper's picture (map_of_claims.py goes there).
