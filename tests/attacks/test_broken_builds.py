@@ -73,7 +73,8 @@ SABOTAGES = [
     oracle(sabotages.swapped_sign, "readouts", 10, "a read-out differs from its probe"),
     oracle(sabotages.ties_are_four, "dataset", 10, "not the sentence of its counts"),
     check(sabotages.maximum_over_all_tokens, checks.attack_collapsed, 6, "other outputs"),
-    check(sabotages.rounding_of_one_eps, checks.attack_rounding, 1, "further off than the bound"),
+    # Some processors add up in so many parts that it takes dozens of models to see it.
+    check(sabotages.rounding_of_four_eps, checks.attack_rounding, 40, "further off than the bound"),
     oracle(sabotages.shapley_off_by_one, "shapley", 10, "differs on a random game"),
     oracle(sabotages.end_read_at_equals, "groups", 20, "the logits of a group differ"),
     oracle(sabotages.ties_in_roc_count_nothing, "roc-auc", 30, "area differs"),
