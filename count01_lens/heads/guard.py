@@ -124,7 +124,7 @@ def _attribution(
         yield TwoRoads(what, ablated, torch.zeros_like(z), dtype, z.abs().amax())
         written, added = path.written(z, at, layer), _added(model, at, layer)
         # A hook may add a constant, as steering vectors are, but not where a norm comes after it.
-        frozen = path.has_norm_after_attention(layer)
+        frozen = path.norm_after_attention(layer) is not None
         rest = path.written_by_bias(at, layer) if frozen else _added(model, without, layer)
         size = written.abs().sum(dim=1).amax() + precise(at[_stream(model, layer)[0]]).abs().amax()
         what = f"what attention of layer {layer} adds, and its heads through W_O"
