@@ -20,6 +20,7 @@ from torch import Tensor
 
 from count01_lens.common.remembered import Remembered
 from count01_lens.common.types import Array
+from count01_lens.heads.guard import rounded_like
 from count01_lens.heads.hook_runner import HookRunner
 from count01_lens.heads.replacements import Replacement
 from count01_lens.models.direct_path import DirectPath, precise
@@ -114,7 +115,7 @@ def _road(
         options = (few, choices, replacement)
         one = np.concatenate(list(StreamRuns(runner, *options)(masks)))
         other = np.concatenate(list(PlainRuns(runner, *options)(masks)))
-        eps = torch.finfo(model.W_U.dtype).eps
+        eps = torch.finfo(rounded_like(model)).eps
         size = max(1.0, float(np.abs(other).max()))
         return np.allclose(one, other, rtol=0, atol=min(1000 * eps, 0.1) * size)
 
