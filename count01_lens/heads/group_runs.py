@@ -40,7 +40,7 @@ Logits = Float[Array, "group prompt choice"]
 GroupLogits = Callable[[Masks], Iterator[tuple[str, Int[Array, " group"], Logits]]]
 Road = Callable[[Masks], Iterator[Logits]]
 
-_AT_ONCE = 4_000_000  # numbers in a residual stream: more do not fit a processor's cache
+_AT_ONCE = 4_000_000  # numbers: more do not fit a processor's cache
 _FEW_PROMPTS, _FEW_GROUPS = 4, 6
 _SMALL_VOCABULARY = 1024
 _AGREES: Remembered[bool] = Remembered(most=1000)
@@ -175,8 +175,7 @@ class StreamRuns:
         d_model, n_last = self.model.cfg.d_model, self.n_heads
         prefixes, sizes = np.unique(masks[:, :-n_last], axis=0, return_counts=True)
         parts = np.split(masks[:, -n_last:], np.cumsum(sizes)[:-1])
-        largest = max(kept.tokens.numel() for kept in self.batches) * d_model
-        at_once = max(1, _AT_ONCE // largest)
+        at_once = max(1, _AT_ONCE // max(self._size(kept) for kept in self.batches))
         together = max(1, _AT_ONCE // (self.n_prompts * d_model))
         for start in range(0, len(prefixes), at_once):
             some = prefixes[start : start + at_once]
@@ -188,6 +187,12 @@ class StreamRuns:
                         found = self._finish(ending[i], torch.from_numpy(heads))
                         logits[:, kept.some] = found.double().cpu().numpy()
                     yield self.path.uncap(logits)
+
+    def _size(self, kept: Kept) -> int:
+        """How many numbers the largest part of a block's run has: stream, MLP or attention."""
+        cfg = self.model.cfg
+        wide = max(cfg.d_model, cfg.d_mlp or 0, cfg.n_heads * max(kept.tokens.shape[1], cfg.d_head))
+        return int(kept.tokens.numel() * wide)
 
     @torch.no_grad()
     def _endings(self, kept: Kept, prefixes: Masks) -> list[Ending]:
@@ -201,7 +206,7 @@ class StreamRuns:
                 so_far, axis=0, return_index=True, return_inverse=True
             )
             heads = torch.from_numpy(different[:, layer * self.n_heads :])
-            stream = self._block(layer, stream[known[first]], heads, kept, attention_mask)[0]
+            stream = self._layer(layer, stream[known[first]], heads, kept, attention_mask)
             known = number.reshape(-1)
         last = self.n_layers - 1
         _, z = self._block(last, stream, None, kept, attention_mask)
@@ -215,6 +220,33 @@ class StreamRuns:
         gains = einsum(at - instead, W_O, "group prompt head d, head d r -> group head prompt r")
         base = einsum(instead, W_O, "prompt head d, head d r -> prompt r") + precise(attention.b_O)
         return [Ending(query[number], base, gains[number]) for number in known]
+
+    def _layer(
+        self,
+        layer: int,
+        stream: Float[Tensor, "group prompt position d_model"],
+        heads: Bool[Tensor, "group head"],
+        kept: Kept,
+        attention_mask: Tensor | None,
+    ) -> Float[Tensor, "group prompt position d_model"]:
+        """Run a layer with some heads kept; where none is, its attention need not be computed."""
+        some = heads.any(dim=1)
+        after = torch.empty_like(stream)
+        if some.any():
+            after[some] = self._block(layer, stream[some], heads[some], kept, attention_mask)[0]
+        if not some.all():
+            attention = self.model.blocks[layer].attn
+            written = precise(attention.b_O)
+            if (instead := kept.instead[layer]) is not None:
+                form = "... head d, head d r -> ... r"
+                written = written + einsum(precise(instead), precise(attention.W_O), form)
+            quiet = stream[~some]
+            everywhere = written.to(stream).expand(stream.shape[1:])
+            found = self._after_attention(
+                layer, quiet.flatten(0, 1), everywhere.repeat(len(quiet), 1, 1)
+            )
+            after[~some] = found.reshape(quiet.shape)
+        return after
 
     def _block(
         self,
@@ -253,7 +285,7 @@ class StreamRuns:
         kept = heads.to(ending.gains)
         written = einsum(kept, ending.gains, "group head, head prompt r -> group prompt r")
         stream = self._after_attention(
-            ending.stream.unsqueeze(0), (ending.base + written).to(ending.stream)
+            self.n_layers - 1, ending.stream.unsqueeze(0), (ending.base + written).to(ending.stream)
         )
         model = self.model
         if model.cfg.normalization_type is not None:
@@ -265,11 +297,14 @@ class StreamRuns:
         return self.path.capped(logits)
 
     def _after_attention(
-        self, stream: Float[Tensor, "1 prompt d_model"], written: Float[Tensor, "group prompt d"]
-    ) -> Float[Tensor, "group prompt d_model"]:
+        self,
+        layer: int,
+        stream: Float[Tensor, "#row position d_model"],
+        written: Float[Tensor, "row position d_model"],
+    ) -> Float[Tensor, "row position d_model"]:
         """What a block computes from what its attention writes, as `TransformerBlock` does."""
-        block, cfg, last = self.model.blocks[-1], self.model.cfg, self.n_layers - 1
-        norm = self.path.norm_after_attention(last)
+        block, cfg = self.model.blocks[layer], self.model.cfg
+        norm = self.path.norm_after_attention(layer)
         if norm is not None:
             written = self.model.get_submodule(norm)(written)
         if cfg.attn_only:
@@ -278,6 +313,6 @@ class StreamRuns:
             after: Tensor = stream + written + block.apply_mlp(block.ln2(stream))
             return after
         middle = stream + written
-        before_mlp = middle if norm == f"blocks.{last}.ln1" else block.ln2(middle)
+        before_mlp = middle if norm == f"blocks.{layer}.ln1" else block.ln2(middle)
         after = middle + block.apply_mlp(before_mlp)
         return after
