@@ -87,12 +87,13 @@ def test_a_prompt_is_not_resampled_from_itself():
 
 
 def test_a_cache_cannot_be_resampled():
-    model = deep_model()
+    model = cl.example_model()
     cache = TransformerLensKeyValueCache.init_cache(model.cfg, "cpu", 1)
-    with cl.ablate_heads(model, [0], "resample", data=PROMPTS):
-        model(ROWS[0][None], past_kv_cache=cache)
+    rows, more = torch.ones(1, 4, dtype=torch.long), torch.ones(1, 1, dtype=torch.long)
+    with cl.ablate_heads(model, [0], "resample", data=[[1, 2, 3], [3, 1, 2]]):
+        model(rows, past_kv_cache=cache)
         with pytest.raises(ValueError, match="expected whole prompts to resample outputs for"):
-            model(ROWS[1][None, :1], past_kv_cache=cache)
+            model(more, past_kv_cache=cache)
 
 
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
