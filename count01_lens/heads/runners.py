@@ -34,10 +34,11 @@ from count01_lens.models.hooks import (
     hooks_attached,
     z_hook,
 )
-from count01_lens.models.parameters import D_VOCAB
-from count01_lens.tasks.count01 import CountPrompts
-from count01_lens.tasks.dataset import CountsLike
-from count01_lens.tasks.places import PLACES, At, place_at
+from count01_lens.models.task_of import language_for
+from count01_lens.tasks.counting import At, CountingLanguage
+from count01_lens.tasks.counting_task import CountPrompts
+from count01_lens.tasks.dataset import CountsLike, Split
+from count01_lens.tasks.places import COUNT01
 from count01_lens.tasks.prompts import Asked, Prompts
 
 
@@ -214,7 +215,7 @@ class CountRunner:
         interventions = (*self.interventions, intervention)
         if form is not None:
             if self.model is not None:
-                _check_on_counts(self.model, intervention)
+                _check_on_counts(self.model, intervention, self.form.language)
             return CountRunner(form, self.model, interventions)
         if self.model is None:
             raise ValueError(
@@ -226,23 +227,29 @@ class CountRunner:
     def _asked(self, prompts: Asked) -> Multiplicities:
         if not isinstance(prompts, CountPrompts):
             raise TypeError(f"prompts: expected counts, got {type(prompts).__name__}")
+        if prompts.language.tokens != self.form.language.tokens:
+            expected = " ".join(self.form.language.tokens)
+            got = " ".join(prompts.language.tokens)
+            raise ValueError(f"prompts: expected counts over {expected}, got over {got}")
         return Multiplicities.of(prompts.counts, prompts.place, self.form.scores.dtype)
 
 
-def _check_on_counts(model: HookedTransformer, intervention: Intervention) -> None:
+def _check_on_counts(
+    model: HookedTransformer, intervention: Intervention, language: CountingLanguage
+) -> None:
     """Raise unless an intervention does to tables what it does to the model itself.
 
     Each kind is tried once on each model, by itself, on a few sentences.
     """
 
     def check(part: Intervention) -> None:
-        exact, counts = exact_copy(model), few_sentences(model)
-        form = CountForm.from_models([exact])
+        exact, counts = exact_copy(model), few_sentences(model, language)
+        form = CountForm.from_models([exact], task=language)
         by_hooks, by_counts = (
             HookRunner(exact, interventions=(part,)),
             CountRunner(form).under(part),
         )
-        for place in PLACES.values() if len(counts) else ():
+        for place in (language.at_equals, language.at_answer) if len(counts) else ():
             asked = CountPrompts.of(counts, place)
             parts = by_hooks.attribute(asked)
             size = parts.heads.abs().sum(dim=1).amax() + parts.rest.abs().amax()
@@ -252,21 +259,25 @@ def _check_on_counts(model: HookedTransformer, intervention: Intervention) -> No
             TwoRoads(name, one, other, one.dtype, size).check()
 
     for part in getattr(intervention, "parts", (intervention,)):
-        checked_once("on counts", (fingerprint(model), type(part)), partial(check, part))
+        checked_once("on counts", (fingerprint(model), language, type(part)), partial(check, part))
 
 
 def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:
     """Choose how a model is run on prompts: on counts where that is exact, else by hooks."""
-    as_counts = all(isinstance(each, CountPrompts) for each in prompts)
-    check_model(model, d_vocab=D_VOCAB if as_counts else None)
+    counted = [each for each in prompts if isinstance(each, CountPrompts)]
+    as_counts = len(counted) == len(prompts)
+    language = counted[0].language if counted else COUNT01
+    check_model(model, d_vocab=language.d_vocab if as_counts else None)
     for each in prompts:
         if isinstance(each, Prompts):
             largest = max(int(row.max()) for row in each.tokens)
             check_ids("tokens", largest, model.cfg.d_vocab)
             check_ids("answers", int(each.answers.max()), model.cfg.d_vocab_out)
-    reason = why_not_counts(model) if as_counts else "its prompts are written out as tokens"
+    reason = (
+        why_not_counts(model, language) if as_counts else "its prompts are written out as tokens"
+    )
     if reason is None:
-        return CountRunner(CountForm.from_models([model]), model)
+        return CountRunner(CountForm.from_models([model], task=language), model)
     return HookRunner(model, why_not_counts=reason)
 
 
@@ -293,7 +304,7 @@ def head_outputs(
         >>> cl.head_outputs(cl.example_model(), counts).shape  # sample, head, d_head
         torch.Size([2, 16, 2])
     """
-    prompts = as_prompts(data, at)
+    prompts = as_prompts(data, at, language_for(model))
     return runner_for(model, prompts).outputs(prompts)
 
 
@@ -311,7 +322,7 @@ def head_logits(
         >>> bool(parts[0, :, cl.Token.FOUR].sum() > parts[0, :, cl.Token.FIVE].sum())
         True
     """
-    prompts = as_prompts(data, at)
+    prompts = as_prompts(data, at, language_for(model))
     runner = runner_for(model, prompts)
     if DirectPath(model).has_norms:
         warnings.warn(
@@ -325,11 +336,15 @@ def model_logits(
     model: HookedTransformer, data: CountsLike | Prompts | CountPrompts, at: At = "="
 ) -> Float[Tensor, "sample token"]:
     """Return the logits of the next token at the query position."""
-    prompts = as_prompts(data, at)
+    prompts = as_prompts(data, at, language_for(model))
     return runner_for(model, prompts).logits(prompts)
 
 
-def as_prompts(data: CountsLike | Prompts | CountPrompts, at: At = "=") -> Asked:
-    """Return prompts as they are; a split or counts are asked at a place."""
-    place = place_at(at)
+def as_prompts(
+    data: CountsLike | Prompts | CountPrompts,
+    at: At = "=",
+    language: CountingLanguage = COUNT01,
+) -> Asked:
+    """Return prompts as they are; a split, or counts of a language, are asked at a place."""
+    place = (data.language if isinstance(data, Split) else language).place(at)
     return data if isinstance(data, Prompts | CountPrompts) else CountPrompts.of(data, place)
