@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from einops import einsum, rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from count01_lens.common.precision import at_least_float32, without_autocast
@@ -55,6 +55,11 @@ class CountForm:
     def keys(self) -> slice:
         """Tokens that a query may see: all but '[EOS]', the last one."""
         return slice(0, self.scores.shape[-1] - 1)
+
+    def of_models(self, which: Int[Tensor, " chosen"]) -> "CountForm":
+        """Take some models out of the stack."""
+        chosen = {name: table[which] for name, table in self.tables.items()}
+        return CountForm(**chosen, language=self.language)
 
     @classmethod
     @without_autocast
@@ -185,7 +190,7 @@ class CountForm:
         # The slower way for those models alone; a denominator of 1 keeps their share of the rest
         # finite, which is then overwritten.
         which = unsafe.nonzero().flatten()
-        some = CountForm(*(table[which] for table in self.tables.values()), self.language)
+        some = self.of_models(which)
         n = sentences.n[which] if sentences.n.dim() == 4 else sentences.n
         theirs = replace(sentences, n=n)
         denominator = torch.where(unsafe[:, None, None], 1.0, denominator)

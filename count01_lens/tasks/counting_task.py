@@ -136,20 +136,19 @@ class CountingTask(Task):
     ):
         self.name = name
         self.seed = check_seed(seed)
-        self.specs: dict[str, CountSpec] | None = dict(
-            train=train, validation=validation, test=test
-        )
-        for part, spec in self.specs.items():
+        specs = {"train": train, "validation": validation, "test": test}
+        self.specs: dict[str, CountSpec] | None = specs
+        for part, spec in specs.items():
             if not isinstance(spec, CountSpec):
                 raise TypeError(f"{part}: expected a CountSpec, got {spec!r:.80}")
         language = CountingLanguage.of(symbols, answers, rule)
-        splits = draw_splits(language, self.specs, self.seed)
-        for part in (splits.train, splits.test):
-            given = set(language.answer(part.counts).tolist())
+        splits = draw_splits(language, specs, self.seed)
+        for split in (splits.train, splits.test):
+            given = set(language.answer(split.counts).tolist())
             for place, answer in enumerate(language.answers):
                 if place not in given:
                     raise ValueError(
-                        f"{part.name}: expected sentences with every answer, got none with "
+                        f"{split.name}: expected sentences with every answer, got none with "
                         f"{answer!r}; choose other ranges, or a CountSpec with balanced=True"
                     )
         self._ask(splits)

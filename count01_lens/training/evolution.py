@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float
 
 from count01_lens.common.progress import track
@@ -76,8 +77,7 @@ def head_metrics(form: CountForm, splits: Splits) -> pd.DataFrame:
 
 def split_stack(form: CountForm) -> list[CountForm]:
     """Take the tables of a stack apart: a CountForm for each model."""
-    tables = zip(*(table.split(1) for table in form.tables.values()), strict=True)
-    return [CountForm(*of_model, form.language) for of_model in tables]
+    return [form.of_models(torch.tensor([model])) for model in range(len(form.scores))]
 
 
 def _measured(
