@@ -39,7 +39,6 @@ from .models.handcrafted import minimal_model as minimal_model
 from .models.task_of import task_of as task_of
 from .tasks.count01 import Count01 as Count01
 from .tasks.counting_task import CountingTask as CountingTask
-from .tasks.counting_tasks import COUNTING_TASKS as COUNTING_TASKS
 from .tasks.counting_tasks import counting_task as counting_task
 from .tasks.dataset import CountSpec as CountSpec
 from .tasks.dataset import Split as Split
@@ -56,6 +55,7 @@ from .tasks.language import validate as validate
 from .tasks.prompts import Prompts as Prompts
 from .tasks.prompts import Task as Task
 from .tasks.rules import RuleError as RuleError
+from .tasks.task_names import COUNTING_TASKS as COUNTING_TASKS
 from .training.evolution import head_evolution as head_evolution
 from .training.model_sweep import model_grid as model_grid
 from .training.model_sweep import sweep_models as sweep_models

@@ -7,6 +7,7 @@ from count01_lens.models.build import language_of
 from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
+from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.places import COUNT01
 
 _UNKNOWN = object()
@@ -30,6 +31,22 @@ def task_of(model: HookedTransformer) -> CountingTask:
             "for where you use it"
         )
     return Count01() if task is None else task
+
+
+def counting_task_for(model: Any, task: CountingTask | Splits | None = None) -> CountingTask:
+    """Return a counting task, by default that of a model's tokenizer, or Count01.
+
+    A data set stands for Count01 on it.
+    """
+    if isinstance(task, Splits):
+        return Count01(task)
+    if isinstance(task, CountingTask):
+        return task
+    if task is not None:
+        expected = "a CountingTask, or the result of make_splits"
+        raise TypeError(f"task: expected {expected}, got {task!r:.80}")
+    known = getattr(getattr(model, "tokenizer", None), "counting_task", None)
+    return known if isinstance(known, CountingTask) else Count01()
 
 
 def language_for(

@@ -1,5 +1,6 @@
 """Counting tasks: two questions to every sentence, asked as counts."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -134,6 +135,9 @@ class CountingTask(Task):
         seed: int = 0,
         name: str | None = None,
     ):
+        if not (name is None or (isinstance(name, str) and re.fullmatch(r"\w{1,40}", name))):
+            expected = "1 to 40 letters, digits or underscores"
+            raise ValueError(f"name: expected {expected}, got {name!r:.80}")
         self.name = name
         self.seed = check_seed(seed)
         specs = {"train": train, "validation": validation, "test": test}
@@ -190,8 +194,6 @@ class CountingTask(Task):
             )
         if not all(isinstance(values[key], list) for key in ("symbols", "answers", "rule")):
             raise ValueError("task: expected lists of symbols, answers and conditions")
-        if not isinstance(values["name"], str | None):
-            raise ValueError(f"task: expected a name, got {values['name']!r:.80}")
         specs = {}
         for part in _PARTS:
             if not isinstance(values[part], Mapping):

@@ -10,6 +10,7 @@ from count01_lens.common.validation import check_choice
 from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import CountSpec
+from count01_lens.tasks.task_names import COUNTING_TASKS
 
 
 def _majority() -> CountingTask:
@@ -69,7 +70,6 @@ _MAKERS: dict[str, Callable[[], CountingTask]] = {
     "two_comparisons": _two_comparisons,
     "most_frequent": _most_frequent,
 }
-COUNTING_TASKS = tuple(_MAKERS)
 
 
 def counting_task(name: str) -> CountingTask:

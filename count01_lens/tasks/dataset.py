@@ -21,7 +21,8 @@ from count01_lens.tasks.rules import MAX_COUNT
 
 # Random streams are independent: a larger training split leaves the test split as it is.
 _STREAMS = {"train": 0, "validation": 1, "test": 2, "order": 3}
-_MOST_DRAWS = 1000  # times the size of a split, until every answer has its share
+_LARGEST_SPLIT = 1_000_000  # of a task, which may come from a file
+_MOST_DRAWS = 100  # times the size of a split, until every answer has its share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,8 @@ class CountSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", check_int("size", self.size, at_least=1))
+        if self.size > _LARGEST_SPLIT:
+            raise ValueError(f"size: expected at most {_LARGEST_SPLIT:,}, got {self.size:,}")
         check_bool("balanced", self.balanced)
         if not isinstance(self.counts, Mapping):
             object.__setattr__(self, "counts", _check_range("counts", self.counts))

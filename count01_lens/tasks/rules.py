@@ -241,10 +241,15 @@ class Rule:
         equal = [tie for each in self.conditions for tie in each.equal]
         return reduce(operator.or_, (tie(counts) for tie in equal))
 
+    def named(self) -> tuple[int, ...]:
+        """Places of the symbols that the conditions name, as they first do; of a function, all."""
+        if self.conditions is None:
+            return tuple(range(len(self.symbols)))
+        return tuple(dict.fromkeys(place for each in self.conditions for place in each.named))
+
     def order(self) -> tuple[int, ...]:
-        """Places of the symbols, first those that the conditions name, as they do."""
-        named = [place for each in self.conditions or () for place in each.named]
-        return tuple(dict.fromkeys([*named, *range(len(self.symbols))]))
+        """Places of the symbols, first those that the conditions name."""
+        return tuple(dict.fromkeys([*self.named(), *range(len(self.symbols))]))
 
     def _by_function(self, function: Callable[[Counts], Any], counts: Counts) -> Tensor:
         found = torch.as_tensor(function(counts.reshape(-1, counts.shape[-1])))
