@@ -30,6 +30,7 @@ from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.decisions import eos_margin
 from count01_lens.tasks.places import COUNT01
 
+RATIOS = ("w01", "w02")  # of Count01
 DEFAULT_GRID = (0.0, *np.logspace(-4, 4, 41).tolist(), math.inf)
 
 

@@ -44,14 +44,17 @@ class ChoiceReadout:
         """
         n = len(self.values)
         middle = np.sort(self.values, axis=0)[(n - 1) // 2]
-        # Scores relative to those of the symbols: '[BOS]' and '=' may be beyond any number.
-        relative = self.scores - self.scores[1:-1].max()
-        with np.errstate(over="ignore", invalid="ignore"):
-            terms = np.nan_to_num((self.values - middle) * np.exp(relative), nan=0.0)
-            alpha = np.nan_to_num(terms[:, 0] + terms[:, -1])
-        found = np.column_stack([alpha, terms[:, 1:-1]])
-        unit = np.abs(found[:, 1:]).max() or np.abs(alpha).max() or 1.0
-        return np.asarray(found / unit)
+        apart, ends = self.values - middle, self.scores[[0, -1]]
+        # '[BOS]' and '=' may be beyond any number next to the symbols: a unit of their own first.
+        alpha = apart[:, [0, -1]] @ np.exp(ends - ends.max())
+        betas = apart[:, 1:-1] * np.exp(self.scores[1:-1] - self.scores[1:-1].max())
+        unit = np.abs(betas).max()
+        with np.errstate(over="ignore", divide="ignore"):
+            scale = np.exp(ends.max() - self.scores[1:-1].max()) / unit
+            beyond = not np.isfinite(scale * np.abs(alpha).max()) and alpha.any()
+        if unit == 0 or beyond:
+            return np.column_stack([alpha / (np.abs(alpha).max() or 1.0), 0 * betas])
+        return np.column_stack([alpha * scale if alpha.any() else alpha, betas / unit])
 
     def decide(self, data: CountsLike) -> Int[Array, " sample"]:
         """The place of the answer with the largest sum; exact also where scores are extreme."""

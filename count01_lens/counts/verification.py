@@ -125,6 +125,8 @@ class Verification:
             f"    others      {percent_in_column(self.non_tie_accuracy)}  "
             f"({n_other_errors:,} wrong of {n_others:,})",
         ]
+        aside = f"; ties aside {_frontier_text(self.non_tie_frontier, self.up_to)}"
+        ties_aside = aside if self.n_ties else ""
         lines = [
             f"all {self.n_sentences:,} sentences with 0 to {self.up_to} of each token "
             f"({self.dtype})",
@@ -132,8 +134,7 @@ class Verification:
             *(ties if self.n_ties else []),
             f"  [EOS]         {percent_in_column(self.eos_accuracy)}  "
             f"({self.n_eos_errors:,} not ended)",
-            f"  no error      {_frontier_text(self.frontier, self.up_to)}; "
-            f"ties aside {_frontier_text(self.non_tie_frontier, self.up_to)}",
+            f"  no error      {_frontier_text(self.frontier, self.up_to)}{ties_aside}",
             f"  too close     {self.n_below_rounding:,} of the answers may hang on rounding "
             f"(smallest margin {self.smallest_margin:.1e})",
         ]

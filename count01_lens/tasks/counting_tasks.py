@@ -41,12 +41,17 @@ def _twice() -> CountingTask:
 
 
 def _two_comparisons() -> CountingTask:
-    """Two comparisons at once; drawn so that each answer is right in half of the sentences."""
+    """Two comparisons at once, which no sum of heads decides exactly.
+
+    It takes three times the sentences of the others, and short ones: the longer they are, the
+    closer a sum has to come to the rule. Test sentences are up to a third longer, and not all of
+    them: close calls among long sentences alone are a matter of luck. '4' is right in a fifth.
+    """
     return CountingTask(
         symbols="0123", answers="45", rule="n1 > n0 and n3 > n2",
-        train=CountSpec(size=7000, counts=(0, 20), balanced=True),
-        validation=CountSpec(size=1500, counts=(21, 30), balanced=True),
-        test=CountSpec(size=1500, counts=(31, 40), balanced=True),
+        train=CountSpec(size=21000, counts=(0, 15)),
+        validation=CountSpec(size=1500, counts=(0, 20)),
+        test=CountSpec(size=1500, counts=(0, 20)),
         name="two_comparisons",
     )  # fmt: skip
 

@@ -88,7 +88,7 @@ def test_shipped_tasks_are_fit_for_training_and_verification(name):
     for split in (task.splits.train, task.splits.test):
         share = torch.bincount(task.language.answer(split.counts)) / len(split)
         assert len(share) == len(task.language.answers)
-        assert share.min() > 0.5 / len(share)
+        assert share.min() > 0.4 / len(share)
     assert (task.up_to + 1) ** len(task.language.symbols) < 10_000_000
     assert max(int(split.counts.max()) for split in vars(task.splits).values()) <= task.up_to
     again = cl.counting_task(name)
