@@ -37,7 +37,11 @@ from .models.config import ModelConfig as ModelConfig
 from .models.handcrafted import cooperative_model as cooperative_model
 from .models.handcrafted import ensemble_model as ensemble_model
 from .models.handcrafted import minimal_model as minimal_model
+from .models.task_of import task_of as task_of
 from .tasks.count01 import Count01 as Count01
+from .tasks.counting_task import CountingTask as CountingTask
+from .tasks.counting_tasks import counting_task as counting_task
+from .tasks.dataset import CountSpec as CountSpec
 from .tasks.dataset import Split as Split
 from .tasks.dataset import Splits as Splits
 from .tasks.dataset import SplitSpec as SplitSpec
@@ -51,6 +55,8 @@ from .tasks.language import parse as parse
 from .tasks.language import validate as validate
 from .tasks.prompts import Prompts as Prompts
 from .tasks.prompts import Task as Task
+from .tasks.rules import RuleError as RuleError
+from .tasks.task_names import COUNTING_TASKS as COUNTING_TASKS
 from .training.evolution import head_evolution as head_evolution
 from .training.model_sweep import model_grid as model_grid
 from .training.model_sweep import sweep_models as sweep_models

@@ -26,8 +26,9 @@ from count01_lens.models.hooks import (
     replacing_hooks,
     several_heads,
 )
-from count01_lens.models.parameters import D_VOCAB
+from count01_lens.models.task_of import counting_task_for
 from count01_lens.tasks.dataset import CountsLike, make_splits
+from count01_lens.tasks.places import COUNT01
 from count01_lens.tasks.prompts import Prompts
 
 
@@ -40,7 +41,8 @@ class Ablate(Intervention):
         mode: "zero" puts zeros in the place of their outputs, "mean" their mean at the query
             position over some data, "resample" their outputs on another prompt of it, drawn for
             each prompt that is run (`heads.replacements` says how).
-        data: what mean and outputs are taken from; the default training split of Count01 if None.
+        data: what mean and outputs are taken from; for models of counting tasks by default the
+            training split of their task.
         seed: of "resample".
     """
 
@@ -61,7 +63,10 @@ class Ablate(Intervention):
             return form.with_outputs_of(numbers, 0.0)
         if isinstance(self.data, Prompts) or self.mode == "resample":
             return None
-        means = CountRunner(form).outputs(as_prompts(self._data())).mean(dim=0)
+        if self.data is None and form.language != COUNT01:
+            return None  # the model knows its data
+        data = make_splits().train if self.data is None else self.data
+        means = CountRunner(form).outputs(as_prompts(data, language=form.language)).mean(dim=0)
         return PatchedForm.of(form).with_outputs_of(numbers, means[numbers])
 
     def _hooks(self, model: HookedTransformer, seen: SeenTokens) -> HookList:
@@ -69,20 +74,24 @@ class Ablate(Intervention):
         numbers = check_heads(model, self.heads)
         if self.mode == "zero":
             return ablation_hooks(model, numbers)
-        if self.data is None and model.cfg.d_vocab != D_VOCAB:
-            raise ValueError(
-                f"data: expected prompts for mode={self.mode!r}, got none, and the model is not of "
-                "Count01, which has its own; give data=prompts"
-            )
+        data = self._data(model)
         if self.mode == "mean":
-            means = head_outputs(model, self._data()).mean(dim=0)
+            means = head_outputs(model, data).mean(dim=0)
             return ablation_hooks(model, numbers, means=means)
-        prompts = as_prompts(self._data(), model=model)
+        prompts = as_prompts(data, model=model)
         replacement = Replacement.by(HookRunner(model), "resample", prompts, self.seed)
         return _resampling_hooks(model, numbers, replacement, seen)
 
-    def _data(self) -> CountsLike | Prompts:
-        return make_splits().train if self.data is None else self.data
+    def _data(self, model: HookedTransformer) -> CountsLike | Prompts:
+        if self.data is not None:
+            return self.data
+        task = counting_task_for(model)
+        if model.cfg.d_vocab != task.language.d_vocab:
+            raise ValueError(
+                f"data: expected prompts for mode={self.mode!r}, got none, and the model is not of "
+                "a counting task, which has its own; give data=prompts"
+            )
+        return task.splits.train
 
 
 def _resampling_hooks(

@@ -19,8 +19,11 @@ from count01_lens.attention.rows import (
 from count01_lens.attention.seen_tokens import Pattern, SeenTokens
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.hooks import HeadName, several_heads
-from count01_lens.tasks.language import Sentence, parse
-from count01_lens.tasks.places import At, place_at
+from count01_lens.models.task_of import language_for
+from count01_lens.tasks.counting import At
+from count01_lens.tasks.language import Sentence
+from count01_lens.tasks.places import place_at
+from count01_lens.tasks.sentences import encode_sentence
 
 
 @dataclass(frozen=True)
@@ -39,26 +42,24 @@ class CopyFrom(Intervention):
     at: At = "="
 
     def __post_init__(self) -> None:
-        place = place_at(self.at)
+        place_at(self.at)
         if self.heads is not None:
             object.__setattr__(self, "heads", several_heads(self.heads))
-        sentence = parse(self.source) if isinstance(self.source, str) else self.source
-        if not isinstance(sentence, Sentence):
+        if not isinstance(self.source, str | Sentence):
             raise TypeError(f"source: expected a sentence such as '0011=', got {self.source!r}")
-        if not any(token in place.queries for token in sentence.tokens):
-            raise ValueError(f"source: expected a sentence with its answer, got {str(sentence)!r}")
-        object.__setattr__(self, "source", sentence)
 
     def _hooks(self, model: HookedTransformer, seen: SeenTokens) -> HookList:
-        assert isinstance(self.source, Sentence)
         numbers = patchable_heads(model, self.heads)
-        tokens = [int(token) for token in self.source.tokens]
+        language = language_for(model)
+        place = language.place(self.at)
+        tokens = encode_sentence(str(self.source), language)
+        if not any(token in place.queries for token in tokens):
+            raise ValueError(f"source: expected a sentence with its answer, got {self.source!s}")
         if len(tokens) > model.cfg.n_ctx:
             raise ValueError(
                 f"source: has {len(tokens)} tokens, the model reads {model.cfg.n_ctx} (n_ctx): "
                 "expected a shorter sentence"
             )
-        place = place_at(self.at)
         layers = [layer for layer, _, _ in heads_by_layer(model, numbers)]
         for layer in layers:
             if model.blocks[layer].attn.attn_type != "global":

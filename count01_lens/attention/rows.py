@@ -18,11 +18,11 @@ from count01_lens.attention.seen_tokens import Pattern, SeenTokens
 from count01_lens.common.precision import at_least_float32
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm, smallest_safe
-from count01_lens.counts.multiplicities import KEYS, Multiplicities
+from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.models.build import check_model
 from count01_lens.models.hooks import HeadName, Hook, check_heads
-from count01_lens.tasks.language import Token
-from count01_lens.tasks.places import Place
+from count01_lens.models.task_of import language_for
+from count01_lens.tasks.counting import Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class RowPatch:
     """
 
     heads: list[int]
-    log_weights: Float[Tensor, "chosen query=8 key=8"]
-    kept: Bool[Tensor, " key=8"]
+    log_weights: Float[Tensor, "chosen query key"]
+    kept: Bool[Tensor, " key"]
     place: Place
 
     @property
@@ -100,22 +100,22 @@ class PatchedForm(CountForm):
     def attention(self, sentences: Multiplicities) -> Float[Tensor, "model sample head query key"]:
         """Attention that all tokens of one type get together, in patched rows and others."""
         attention = super().attention(sentences).clone()
-        queries = range(*sentences.rows.indices(len(Token)))
+        queries = range(*sentences.rows.indices(self.language.d_vocab))
         for patch in self.patches:
             for row, query in enumerate(queries):
                 if query not in patch.place.queries:
                     continue
                 log_n = sentences.n[..., row, :].log().unsqueeze(-2)
-                weights = patch.log_weights[:, query, KEYS].to(attention) + log_n
+                weights = patch.log_weights[:, query, self.keys].to(attention) + log_n
                 own = attention[..., patch.heads, row, :]
-                present = sentences.n[..., row, : Token.BOS + 1] > 0  # is this query asked here?
+                present = sentences.n[..., row, :1] > 0  # is this query asked here?
                 attention[..., patch.heads, row, :] = patch.rewrite(
-                    own, weights.expand_as(own), patch.kept[KEYS]
+                    own, weights.expand_as(own), patch.kept[self.keys]
                 ) * present.unsqueeze(-1)
         return attention
 
     @property
-    def patched_scores(self) -> Float[Tensor, "model head query=8 key=8"] | None:
+    def patched_scores(self) -> Float[Tensor, "model head query key"] | None:
         """Scores that give the patched attention; None if none do."""
         if not all(patch.replaces_scores for patch in self.patches):
             return None
@@ -133,7 +133,7 @@ class PatchedForm(CountForm):
         if scores is None or any(patch.place.rows != sentences.rows for patch in self.patches):
             return self._outputs_by_attention(sentences)
         # Other scores go the fast way, but for the few sentences with next to nothing to attend to.
-        numerator, denominator = self._sums(scores[:, :, sentences.rows, KEYS], sentences.n)
+        numerator, denominator = self._sums(scores[:, :, sentences.rows, self.keys], sentences.n)
         outputs = numerator * denominator.reciprocal().unsqueeze(-2)
         unsafe = (denominator < smallest_safe(scores.dtype)).any(dim=-1).any(dim=0)
         if unsafe.any():
@@ -154,7 +154,7 @@ def _without(heads: Sequence[int], patches: Iterable[RowPatch]) -> tuple[RowPatc
 
 def patchable_heads(model: HookedTransformer, heads: Iterable[HeadName] | None) -> list[int]:
     """Return the numbers of heads, all where None is given, of a model that can be patched."""
-    check_model(model)
+    check_model(model, d_vocab=language_for(model).d_vocab)
     if model.cfg.attention_dir != "causal":
         raise ValueError("model: expected causal attention, in which '=' sees what stands before")
     if model.cfg.n_devices > 1:

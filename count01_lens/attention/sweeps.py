@@ -1,14 +1,14 @@
 """What heads can tell when their attention is set by hand: s-acc over a grid of ratios.
 
 Figures 7 and 8 of the paper. In the first, '2' gets nothing and w01 varies; in the second '0' and
-'1' get the same and w02 varies. The probe of every head is fitted anew to its patched outputs
-at every point of the grid.
+'1' get the same and w02 varies. In any counting task the symbols that the rule names get the same,
+and all others nothing, but for the one whose ratio varies. The probe of every head is fitted anew
+to its patched outputs at every point of the grid.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,17 +19,18 @@ from count01_lens.common.progress import track
 from count01_lens.common.text import short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
-from count01_lens.counts.readout import attention_ratios
+from count01_lens.counts.readout import attention_ratios, ratio_names
 from count01_lens.heads.head_data import collect
 from count01_lens.heads.metrics import Groups
 from count01_lens.heads.runners import CountRunner, runner_for
-from count01_lens.tasks.count01 import Count01, as_task
+from count01_lens.models.task_of import counting_task_for
+from count01_lens.tasks.counting import CountingLanguage
+from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.decisions import eos_margin
-from count01_lens.tasks.prompts import Task
+from count01_lens.tasks.places import COUNT01
 
-Ratio = Literal["w01", "w02"]
-RATIOS: tuple[Ratio, Ratio] = ("w01", "w02")
+RATIOS = ("w01", "w02")  # of Count01
 DEFAULT_GRID = (0.0, *np.logspace(-4, 4, 41).tolist(), math.inf)
 
 
@@ -38,7 +39,7 @@ class RatioSweep:
     """Heads and model over a grid of one attention ratio, the other one fixed.
 
     Attributes:
-        ratio: "w01" (with '2' at zero) or "w02" (with w01 = 1).
+        ratio: "w01" (with '2' at zero) or "w02" (with w01 = 1), or one of another task.
         values: the grid.
         s_acc: of every head, its probe refitted at each value.
         own: the ratio that each head has by itself; NaN for models without such a ratio.
@@ -48,7 +49,7 @@ class RatioSweep:
         worst_gradient: largest relative gradient of all fits: how well they converged.
     """
 
-    ratio: Ratio
+    ratio: str
     values: Float[Array, " value"]
     s_acc: Float[Array, "value head"]
     own: Float[Array, " head"]
@@ -81,19 +82,21 @@ class RatioSweep:
 
 def sweep_attention(
     model: HookedTransformer,
-    ratio: Ratio = "w01",
+    ratio: str = "w01",
     values: Iterable[float] | None = None,
-    task: Task | Splits | None = None,
+    task: CountingTask | Splits | None = None,
     *,
     progress: bool | None = False,
 ) -> RatioSweep:
     """Measure every head's s-acc while its attention is set to a grid of ratios.
 
     Args:
-        model: any HookedTransformer over the eight tokens.
-        ratio: "w01", with w02 infinite ('2' gets nothing), or "w02", with w01 = 1.
+        model: any HookedTransformer over the tokens of the task.
+        ratio: "w01", with w02 infinite ('2' gets nothing), or "w02", with w01 = 1. In other tasks
+            "w", the first symbol and another one, such as "wab".
         values: the grid, 0 and infinity allowed; by default both, and 41 values from 1e-4 to 1e4.
-        task: the data set; the paper's by default.
+        task: a counting task, or a data set of Count01; by default that which the model was made
+            for (`task_of`), or the paper's.
         progress: whether to show it; None in a terminal only.
 
     Example:
@@ -101,17 +104,16 @@ def sweep_attention(
         >>> sweep.s_acc.shape  # value, head
         (3, 16)
     """
-    check_choice("ratio", ratio, RATIOS)
+    task = counting_task_for(model, task)
+    language, names = task.language, ratio_names(task.language)
+    check_choice("ratio", ratio, names)
     grid = _checked_grid(ratio, DEFAULT_GRID if values is None else values)
-    task = as_task(task)
-    if not isinstance(task, Count01):
-        raise TypeError(f"task: expected Count01, whose tokens have these ratios, got {task!r}")
     answer, end = task.questions["answer"], task.questions["end"]
     runner = runner_for(model, answer.test)
     singles = np.eye(runner.n_heads, dtype=bool)
     s_acc, rows, worst, start = [], [], 0.0, None
     for value in track(grid.tolist(), len(grid), f"sweep of {ratio}", progress):
-        patch = _ratios(ratio, value)
+        patch = _ratios(names.index(ratio) + 1, value, language)
         groups = Groups(collect(runner.under(patch), task), singles, start=start)
         start, worst = groups.fits.starts, max(worst, groups.fits.worst_gradient)
         s_acc.append(groups.probe_accuracy)
@@ -120,12 +122,18 @@ def sweep_attention(
         rows.append(groups.data.accuracies() | {"end_if_patched_at_answer": patched_too})
     own = np.full(runner.n_heads, np.nan)
     if isinstance(runner, CountRunner):
-        own = attention_ratios(runner.form)[RATIOS.index(ratio)]
+        own = attention_ratios(runner.form)[names.index(ratio)]
     return RatioSweep(ratio, grid, np.stack(s_acc), own, pd.DataFrame(rows), worst)
 
 
-def _ratios(ratio: Ratio, value: float) -> Ratios:
-    return Ratios(w01=value, w02=math.inf) if ratio == "w01" else Ratios(w01=1.0, w02=value)
+def _ratios(varied: int, value: float, language: CountingLanguage) -> Ratios:
+    """Set one ratio; other symbols that the rule names get as much as the first, the rest none."""
+    named, ratios = language.rule.named(), {}
+    for place, symbol in enumerate(language.symbols[1:], start=1):
+        ratios[symbol] = value if place == varied else 1.0 if place in named else math.inf
+    if language == COUNT01:
+        return Ratios(w01=ratios["1"], w02=ratios["2"])
+    return Ratios(ratios=ratios)
 
 
 def _checked_grid(ratio: str, values: Iterable[float]) -> Float[Array, " value"]:

@@ -20,8 +20,12 @@ Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint, with or without 
 def verify(
     checkpoint: Checkpoint,
     up_to: Annotated[
-        int, typer.Option(help="Run all sentences with 0 to UP_TO of each token.")
-    ] = 200,
+        int | None,
+        typer.Option(
+            help="Run all sentences with 0 to UP_TO of each token.",
+            show_default="200, or what the model's task has",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     fail_under: Annotated[
         float | None,
@@ -68,6 +72,7 @@ def analyze(
     from count01_lens.heads.analysis import analyze_heads
     from count01_lens.heads.groups import check_exact
     from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.models.task_of import counting_task_for
     from count01_lens.views.plots import draw_all
 
     if out is not None:
@@ -77,7 +82,7 @@ def analyze(
     model = load_checkpoint(checkpoint)
     if groups == "all":
         check_exact(model.cfg.n_layers * model.cfg.n_heads)
-    analysis = analyze_heads(model)
+    analysis = analyze_heads(model, counting_task_for(model))
     if groups == "all":
         analysis = analysis.with_groups()
     typer.echo(repr(analysis))
@@ -101,13 +106,15 @@ def sweep(
 
     Figures 7 and 8 of the paper: w01 with '2' at zero, and w02 with '0' and '1' alike.
     """
-    from count01_lens.attention.sweeps import RATIOS, sweep_attention
+    from count01_lens.attention.sweeps import sweep_attention
+    from count01_lens.counts.readout import ratio_names
     from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.models.task_of import language_for
     from count01_lens.views.plots import plot_sweep
 
     _check_directory(out)
     model = load_checkpoint(checkpoint)
-    for ratio in RATIOS:
+    for ratio in ratio_names(language_for(model)):
         result = sweep_attention(model, ratio, progress=None)
         typer.echo(repr(result))
         name = f"sweep_{ratio}"

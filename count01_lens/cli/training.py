@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from count01_lens.common.parsing import parse_axis, parse_numbers
+from count01_lens.common.validation import check_choice
 from count01_lens.models.config import Init
+from count01_lens.tasks.task_names import COUNTING_TASKS
 from count01_lens.training.recipe import Decay, OptimiserName, TrainConfig
 
 RECIPE = TrainConfig()  # the defaults, said once
@@ -29,6 +31,9 @@ def train(
     seeds: Annotated[
         str, typer.Option(help="Seeds, one model each, trained together: '0', '0-9' or '1,5,7'.")
     ] = "0",
+    task: Annotated[
+        str, typer.Option(metavar="NAME", help=f"What to train on: {', '.join(COUNTING_TASKS)}.")
+    ] = "count01",
     recipe: Annotated[
         RecipeName,
         typer.Option(
@@ -56,7 +61,7 @@ def train(
         typer.Option(metavar="KIND", help=f"How weights are drawn: {', '.join(get_args(Init))}."),
     ] = SHAPE.init,
     epochs: Annotated[
-        int, typer.Option(help="Passes over the 7000 training sentences.")
+        int, typer.Option(help="Passes over the training sentences.")
     ] = RECIPE.epochs,
     batch_size: Annotated[int, typer.Option(help="Sentences per step.")] = RECIPE.batch_size,
     learning_rate: Annotated[
@@ -78,15 +83,19 @@ def train(
     dropout: Annotated[
         float, typer.Option(help="Share of what attention writes that is dropped in training.")
     ] = RECIPE.dropout,
-    data_seed: Annotated[int, typer.Option(help="Seed of the data set.")] = RECIPE.data_seed,
+    data_seed: Annotated[
+        int, typer.Option(help="Seed of the data set; other tasks than count01 have their own.")
+    ] = RECIPE.data_seed,
 ) -> None:
     """Train models; leave a checkpoint of each, OUT/seed-N.safetensors.
 
     The defaults are the paper's 16-head model with our recipe for accurate models. Stop it
     whenever you like: the same command goes on where it was.
     """
+    from count01_lens.tasks.counting_tasks import counting_task
     from count01_lens.training.training_run import train as train_models
 
+    check_choice("task", task, COUNTING_TASKS)
     fields: dict[str, Any] = {
         "heads": heads, "d_embed": d_embed, "d_head": d_head, "output": output,
         "layer_norm": layer_norm, "qkv_bias": qkv_bias, "init": init, "epochs": epochs,
@@ -105,8 +114,11 @@ def train(
         said["n_heads"] = said.pop("heads")
     config = RECIPES[recipe]().changed(**said)
     numbers = parse_numbers(seeds, "seeds")
+    chosen = None if task == "count01" else counting_task(task)
+    if chosen is not None and "data_seed" in said:
+        raise ValueError(f"data_seed: expected none, as the data of {task} are fixed")
     try:
-        result = train_models(config, seeds=numbers, directory=out, progress=True)
+        result = train_models(config, seeds=numbers, task=chosen, directory=out, progress=True)
     except KeyboardInterrupt:
         typer.echo("\nstopped; the same command goes on from the last complete epoch", err=True)
         raise typer.Exit(INTERRUPTED) from None

@@ -22,16 +22,24 @@ from count01_lens.models.fingerprint import (
     overridden_methods,
 )
 from count01_lens.models.hooks import ablation_hooks, hooks_attached, z_hook
-from count01_lens.models.parameters import D_VOCAB
+from count01_lens.models.task_of import language_for
+from count01_lens.tasks.counting import CountingLanguage, Place
+from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import sequences_of
-from count01_lens.tasks.places import PLACES, Place
+from count01_lens.tasks.places import COUNT01
 
 
-def why_not_counts(model: HookedTransformer, *, ignore_hooks: bool = False) -> str | None:
+def why_not_counts(
+    model: HookedTransformer,
+    task: CountingTask | CountingLanguage | None = None,
+    *,
+    ignore_hooks: bool = False,
+) -> str | None:
     """Tell why a model may not be run on counts instead of sequences.
 
     Args:
         model: any model.
+        task: whose sentences it is run on; by default that which its tokenizer is of, or Count01.
         ignore_hooks: ask for the model as if no hooks were attached to it.
 
     Returns:
@@ -41,28 +49,36 @@ def why_not_counts(model: HookedTransformer, *, ignore_hooks: bool = False) -> s
         >>> cl.why_not_counts(cl.example_model()) is None  # nothing speaks against it
         True
     """
-    reason = next(_reasons_against(model, ignore_hooks), None)
-    return _found_by_running(model) if reason is None else reason
+    language = language_for(model, task)
+    reason = next(_reasons_against(model, language, ignore_hooks), None)
+    return _found_by_running(model, language) if reason is None else reason
 
 
-def require_counts(model: HookedTransformer, *, ignore_hooks: bool = False) -> None:
+def require_counts(
+    model: HookedTransformer,
+    task: CountingTask | CountingLanguage | None = None,
+    *,
+    ignore_hooks: bool = False,
+) -> None:
     """Raise a ValueError with the reason if a model cannot be run on counts."""
-    reason = why_not_counts(model, ignore_hooks=ignore_hooks)
+    reason = why_not_counts(model, task, ignore_hooks=ignore_hooks)
     if reason is not None:
         raise ValueError(f"this model cannot be run on counts: {reason}; run it on sequences")
 
 
-def _reasons_against(model: HookedTransformer, ignore_hooks: bool) -> Iterator[str]:
+def _reasons_against(
+    model: HookedTransformer, language: CountingLanguage, ignore_hooks: bool
+) -> Iterator[str]:
     from transformer_lens import HookedTransformer
 
     if not isinstance(model, HookedTransformer):
         yield f"expected a HookedTransformer, got {type(model).__name__}"
         return
     cfg = model.cfg
-    if cfg.d_vocab != D_VOCAB or cfg.d_vocab_out != D_VOCAB:
+    if cfg.d_vocab != language.d_vocab or cfg.d_vocab_out != language.d_vocab:
         yield (
             f"its vocabulary has {cfg.d_vocab} tokens (and {cfg.d_vocab_out} logits), "
-            f"the language {D_VOCAB}"
+            f"the language {language.d_vocab}"
         )
     if cfg.n_layers != 1:
         yield f"it has {cfg.n_layers} layers; only the first sees a sentence as its counts"
@@ -123,19 +139,27 @@ def _foreign_code(model: HookedTransformer) -> Iterator[str]:
 _FOUND: Remembered[str | None] = Remembered(most=1000)
 
 
-def _found_by_running(model: HookedTransformer) -> str | None:
+def _found_by_running(model: HookedTransformer, language: CountingLanguage) -> str | None:
     """Tell in what a plain run of a model differs from its tables; each model is run once."""
-    return _FOUND.recall((fingerprint(model), code_of(model)), lambda: _difference(model))
+    return _FOUND.recall(
+        (fingerprint(model), code_of(model), language), lambda: _difference(model, language)
+    )
 
 
-def few_sentences(model: HookedTransformer) -> Int[Tensor, "sample 3"]:
+def few_sentences(
+    model: HookedTransformer, language: CountingLanguage = COUNT01
+) -> Int[Tensor, "sample symbol"]:
     """Counts on which models are tried out, of those sentences that a model can read."""
     counts = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 2, 1], [3, 1, 4], [2, 5, 0], [6, 6, 3]])
+    n = len(language.symbols)
+    if n != 3:  # the same, repeated in other orders
+        columns = [counts[:, i % 3].roll(i // 3) for i in range(n)]
+        counts = torch.stack(columns, dim=1)
     return counts[counts.sum(dim=1) + 3 <= model.cfg.n_ctx]
 
 
 @torch.no_grad()
-def _difference(model: HookedTransformer) -> str | None:
+def _difference(model: HookedTransformer, language: CountingLanguage) -> str | None:
     """Compare head outputs and logits on a few sentences, also with a head set to zero."""
     # It asks this module which models it may take.
     from count01_lens.counts.closed_form import CountForm, count_parameters
@@ -144,19 +168,19 @@ def _difference(model: HookedTransformer) -> str | None:
     plain = exact_copy(model)
     weights = {name: weight.unsqueeze(0) for name, weight in count_parameters(plain).items()}
     scale = float(plain.blocks[0].attn.attn_scale)
-    form = CountForm.from_parameters(weights, scale)
+    form = CountForm.from_parameters(weights, scale, language)
     # How large the numbers are that are added up, and what may be lost where they underflow.
     lost = torch.finfo(torch.float64).tiny / torch.finfo(torch.float64).eps
     large = {name: weight.abs() + lost for name, weight in weights.items()}
-    sizes = CountForm.from_parameters(large, abs(scale))
+    sizes = CountForm.from_parameters(large, abs(scale), language)
     output = sizes.values.amax()
     logit = (sizes.values @ sizes.logit_weights).amax(dim=2).sum(dim=1).amax()
     logit += sizes.logit_bias.amax()
     rounding = 1e-12 * (1 + sizes.scores.amax())
-    counts = few_sentences(model)
+    counts = few_sentences(model, language)
     if len(counts) == 0:
         return None
-    for place, without in itertools.product(PLACES.values(), ([], [0])):
+    for place, without in itertools.product((language.at_equals, language.at_answer), ([], [0])):
         tables = form.with_outputs_of(without, 0.0) if without else form
         asked = Multiplicities.of(counts, place, torch.float64)
         outputs, logits = _plain_run(plain, counts, place, without)
@@ -176,12 +200,12 @@ def _difference(model: HookedTransformer) -> str | None:
 
 
 def _plain_run(
-    model: HookedTransformer, counts: Int[Tensor, "sample 3"], place: Place, without: list[int]
+    model: HookedTransformer, counts: Int[Tensor, "sample symbol"], place: Place, without: list[int]
 ) -> tuple[Float[Tensor, "sample head d_head"], Float[Tensor, "sample vocab"]]:
     """Run a model on sentences one by one, with nothing but hooks at the heads' outputs."""
     at, outputs, logits = 1 - place.from_end, [], []
     with hooks_attached(model, ablation_hooks(model, without) if without else []):
-        for tokens in sequences_of(counts):
+        for tokens in sequences_of(counts, language=place.language):
             found, cache = model.run_with_cache(tokens[None, :-1], names_filter=z_hook(0))
             outputs.append(cache[z_hook(0)][:, at])
             logits.append(found[:, at])

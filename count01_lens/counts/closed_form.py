@@ -10,18 +10,21 @@ two small matrix products for a whole batch of sentences. `CountForm` holds the 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from einops import einsum, rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from count01_lens.common.precision import at_least_float32, without_autocast
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import require_counts
-from count01_lens.counts.multiplicities import KEYS, Multiplicities
-from count01_lens.tasks.language import Token
+from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.task_of import language_for
+from count01_lens.tasks.counting import CountingLanguage
+from count01_lens.tasks.counting_task import CountingTask
+from count01_lens.tasks.places import COUNT01
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,21 +32,42 @@ class CountForm:
     """Token tables of a stack of models, from which everything they compute follows.
 
     Attributes:
-        scores: attention scores `S[query, key]` of every head, over the eight tokens.
+        scores: attention scores `S[query, key]` of every head, over the vocabulary.
         values: value vectors.
         logit_weights: the paper's `w_{i,t}`, from a head's output to the logits.
         logit_bias: what the logits of a current token are without any head.
+        language: what the tokens are.
     """
 
-    scores: Float[Tensor, "model head query=8 key=8"]
-    values: Float[Tensor, "model head key=8 d_head"]
+    scores: Float[Tensor, "model head query key"]
+    values: Float[Tensor, "model head key d_head"]
     logit_weights: Float[Tensor, "model head d_head vocab"]
-    logit_bias: Float[Tensor, "model token=8 vocab"]
+    logit_bias: Float[Tensor, "model token vocab"]
+    language: CountingLanguage = COUNT01
+
+    @property
+    def tables(self) -> dict[str, Float[Tensor, "model ..."]]:
+        """The tables by name."""
+        names = ("scores", "values", "logit_weights", "logit_bias")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def keys(self) -> slice:
+        """Tokens that a query may see: all but '[EOS]', the last one."""
+        return slice(0, self.scores.shape[-1] - 1)
+
+    def of_models(self, which: Int[Tensor, " chosen"]) -> "CountForm":
+        """Take some models out of the stack."""
+        chosen = {name: table[which] for name, table in self.tables.items()}
+        return CountForm(**chosen, language=self.language)
 
     @classmethod
     @without_autocast
     def from_parameters(
-        cls, parameters: Mapping[str, Float[Tensor, "model ..."]], attn_scale: float = 1.0
+        cls,
+        parameters: Mapping[str, Float[Tensor, "model ..."]],
+        attn_scale: float = 1.0,
+        language: CountingLanguage = COUNT01,
     ) -> "CountForm":
         """Make the tables from parameters with TransformerLens's names and a `model` axis."""
         W_E, W_U = parameters["embed.W_E"], parameters["unembed.W_U"]
@@ -59,6 +83,7 @@ class CountForm:
                 W_O @ W_U, "m (head d_head) vocab -> m head d_head vocab", head=scores.shape[1]
             ),
             logit_bias=skip + parameters["unembed.b_U"].unsqueeze(1),
+            language=language,
         )
 
     @classmethod
@@ -67,6 +92,7 @@ class CountForm:
         models: Sequence[HookedTransformer],
         dtype: torch.dtype | None = None,
         *,
+        task: CountingTask | CountingLanguage | None = None,
         ignore_hooks: bool = False,
     ) -> "CountForm":
         """Make the tables of models of one shape, to which counts apply (`why_not_counts`).
@@ -75,12 +101,14 @@ class CountForm:
             models: at least one.
             dtype: of the tables; by default the models' own, but at least float32, because a
                 table in half precision would round counts.
+            task: whose sentences they are run on; by default that of their tokenizers, or Count01.
             ignore_hooks: take models with hooks attached, as if these were not there.
         """
         if not isinstance(models, Sequence) or not models:
             raise ValueError(f"models: expected a list of at least one model, got {models!r}")
+        language = language_for(models[0], task)
         for model in models:
-            require_counts(model, ignore_hooks=ignore_hooks)
+            require_counts(model, language, ignore_hooks=ignore_hooks)
         shapes = {(m.cfg.d_model, m.cfg.n_heads, m.cfg.d_head) for m in models}
         scales = {float(m.blocks[0].attn.attn_scale) for m in models}
         if len(shapes) > 1 or len(scales) > 1:
@@ -90,11 +118,16 @@ class CountForm:
             )
         states = [count_parameters(model, dtype) for model in models]
         stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
-        return cls.from_parameters(stacked, scales.pop())
+        return cls.from_parameters(stacked, scales.pop(), language)
 
     @classmethod
     def magnitudes(
-        cls, model: HookedTransformer, dtype: torch.dtype, *, floor: float = 0.0
+        cls,
+        model: HookedTransformer,
+        dtype: torch.dtype,
+        *,
+        task: CountingTask | CountingLanguage | None = None,
+        floor: float = 0.0,
     ) -> "CountForm":
         """Make the tables of a model with all parameters replaced by their absolute values.
 
@@ -104,14 +137,17 @@ class CountForm:
         Args:
             model: one that `why_not_counts` has nothing against.
             dtype: of the tables.
+            task: as in `from_models`.
             floor: added to every absolute value; an error relative to it covers underflow.
         """
-        require_counts(model)
+        language = language_for(model, task)
+        require_counts(model, language)
         parameters = {
             name: (parameter.abs() + floor).unsqueeze(0)
             for name, parameter in count_parameters(model, dtype).items()
         }
-        return cls.from_parameters(parameters, abs(float(model.blocks[0].attn.attn_scale)))
+        scale = abs(float(model.blocks[0].attn.attn_scale))
+        return cls.from_parameters(parameters, scale, language)
 
     def with_outputs_of(
         self, heads: Sequence[int], outputs: float | Float[Tensor, "chosen d_head"]
@@ -128,7 +164,7 @@ class CountForm:
         Always safe: an absent token has `log 0 = -inf` and takes no part in the maximum.
         """
         scores = rearrange(
-            self.scores[:, :, sentences.rows, KEYS], "m head q key -> m 1 head (q key)"
+            self.scores[:, :, sentences.rows, self.keys], "m head q key -> m 1 head (q key)"
         )
         log_n = rearrange(sentences.n.log(), "... sample q key -> ... sample 1 (q key)")
         attention = torch.softmax(scores + log_n, dim=-1)
@@ -144,7 +180,7 @@ class CountForm:
         self, sentences: Multiplicities
     ) -> Float[Tensor, "model sample d_head head"]:
         """Compute head outputs with heads last: their division is then several times faster."""
-        scores = self.scores[:, :, sentences.rows, KEYS] + _SEEN[sentences.rows].to(self.scores)
+        scores = self.scores[:, :, sentences.rows, self.keys] + sentences.seen.to(self.scores)
         numerator, denominator = self._sums(scores, sentences.n)
         unsafe = denominator.detach().amin(dim=(1, 2)) < smallest_safe(scores.dtype)
         if not unsafe.any():
@@ -154,9 +190,9 @@ class CountForm:
         # The slower way for those models alone; a denominator of 1 keeps their share of the rest
         # finite, which is then overwritten.
         which = unsafe.nonzero().flatten()
-        some = CountForm(*(getattr(self, field.name)[which] for field in fields(self)))
+        some = self.of_models(which)
         n = sentences.n[which] if sentences.n.dim() == 4 else sentences.n
-        theirs = Multiplicities(n, sentences.rows)
+        theirs = replace(sentences, n=n)
         denominator = torch.where(unsafe[:, None, None], 1.0, denominator)
         outputs = numerator * denominator.reciprocal().unsqueeze(-2)
         return outputs.index_copy(0, which, some._outputs_by_attention(theirs))
@@ -175,7 +211,7 @@ class CountForm:
         relative = torch.exp(scores - scores.detach().amax(dim=-1, keepdim=True))
         n = rearrange(multiplicity, "... sample q key -> ... sample (q key)")
         denominator = n @ rearrange(relative, "m head q key -> m (q key) head")
-        weighted = relative.unsqueeze(-1) * self.values[:, :, None, KEYS]
+        weighted = relative.unsqueeze(-1) * self.values[:, :, None, self.keys]
         numerator = n @ rearrange(weighted, "m head q key d -> m (q key) (d head)")
         by_coordinate = rearrange(
             numerator, "m sample (d head) -> m sample d head", head=scores.shape[1]
@@ -186,7 +222,7 @@ class CountForm:
         self, sentences: Multiplicities
     ) -> Float[Tensor, "model sample d_head head"]:
         attention = self.attention(sentences).sum(dim=-2)
-        values = self.values[:, :, KEYS]
+        values = self.values[:, :, self.keys]
         return einsum(attention, values, "m sample head key, m head key d -> m sample d head")
 
     @without_autocast
@@ -223,11 +259,11 @@ def count_parameters(
 
 
 def scores_and_values(
-    embedding: Float[Tensor, "model token=8 d_model"],
+    embedding: Float[Tensor, "model token d_model"],
     weights: Sequence[Float[Tensor, "model head d_model d_head"]],
     biases: Sequence[Float[Tensor, "model head d_head"]],
     attn_scale: float,
-) -> tuple[Float[Tensor, "model head query=8 key=8"], Float[Tensor, "model head key=8 d_head"]]:
+) -> tuple[Float[Tensor, "model head query key"], Float[Tensor, "model head key d_head"]]:
     """Make the tables of attention from what queries, keys and values read of each token.
 
     Weights are given for the three of them, biases for the three or for none.
@@ -242,12 +278,6 @@ def scores_and_values(
     )
     scores = q @ k.mT
     return (scores if attn_scale == 1 else scores / attn_scale), values
-
-
-# Every query sees '[BOS]' to '='; '4' and '5' see themselves, too.
-_SEEN = torch.full((len(Token), Token.EOS), -torch.inf, dtype=torch.float64)
-_SEEN[Token.EQUALS : Token.EOS, : Token.FOUR] = 0.0
-_SEEN[Token.FOUR, Token.FOUR] = _SEEN[Token.FIVE, Token.FIVE] = 0.0
 
 
 def smallest_safe(dtype: torch.dtype) -> float:

@@ -1,9 +1,9 @@
-"""Sentences as six tokens with multiplicities, run through the HookedTransformer itself.
+"""Sentences as a few tokens with multiplicities, run through the HookedTransformer itself.
 
-A sentence with counts n0, n1, n2 is `[BOS] 0 1 2 = a`, and `log n` is added to the attention
-scores of each token: `softmax(s + log n) = n e^s / Σ n e^s`, exactly what the n copies of the token
-would get together. An absent token has `log 0 = -inf` and gets nothing. All hooks of the model
-work as usual on these six positions.
+In Count01 a sentence with counts n0, n1, n2 is `[BOS] 0 1 2 = a`, and `log n` is added to the
+attention scores of each token: `softmax(s + log n) = n e^s / Σ n e^s`, exactly what the n copies of
+the token would get together. An absent token has `log 0 = -inf` and gets nothing. All hooks of the
+model work as usual on these positions.
 """
 
 import threading
@@ -18,30 +18,39 @@ from count01_lens.common.precision import at_least_float32
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import require_counts
 from count01_lens.models.hooks import hooks_for_one_pass, z_hook
-from count01_lens.tasks.dataset import CountsLike, as_counts, labels_of
-from count01_lens.tasks.language import Token
-from count01_lens.tasks.places import AT_ANSWER, At, place_at
+from count01_lens.models.task_of import language_for
+from count01_lens.tasks.counting import At, CountingLanguage
+from count01_lens.tasks.dataset import CountsLike, Split, as_counts
+from count01_lens.tasks.places import COUNT01
 
 SCORES_HOOK = "blocks.0.attn.hook_attn_scores"
 # Under this name and that of the thread the hook point of the scores carries the multiplicities
 # while a compact run is on its way: later hooks, such as attention patches, have to know them.
 MULTIPLICITY = "multiplicity"
-_SEEN_TOKENS = 6  # [BOS] 0 1 2 = a
 
 
-def compact_tokens(data: CountsLike) -> Int[Tensor, "sample position=6"]:
-    """Write every sentence as `[BOS] 0 1 2 = a`, with the right answer `a`."""
-    counts = as_counts(data)
-    tokens = torch.arange(_SEEN_TOKENS).repeat(len(counts), 1)
-    tokens[:, AT_ANSWER.column] = torch.where(labels_of(counts), Token.FOUR, Token.FIVE)
+def compact_tokens(
+    data: CountsLike, language: CountingLanguage | None = None
+) -> Int[Tensor, "sample position"]:
+    """Write every sentence as `[BOS] 0 1 2 = a`, with the right answer `a`.
+
+    The language is that of a split, or Count01, unless it is given.
+    """
+    language = language or _language_of(data)
+    counts = as_counts(data, language)
+    tokens = torch.arange(language.equals + 2).repeat(len(counts), 1)
+    tokens[:, language.at_answer.column] = language.answer_token(language.labels(counts))
     return tokens
 
 
-def compact_hooks(data: CountsLike) -> list[tuple[str, Callable[..., Tensor]]]:
+def compact_hooks(
+    data: CountsLike, language: CountingLanguage | None = None
+) -> list[tuple[str, Callable[..., Tensor]]]:
     """Make the `fwd_hooks` that add `log n` to the attention scores of `compact_tokens(data)`."""
-    counts = as_counts(data)
-    multiplicity = torch.ones(len(counts), _SEEN_TOKENS, dtype=torch.long)
-    multiplicity[:, 1:4] = counts
+    language = language or _language_of(data)
+    counts = as_counts(data, language)
+    multiplicity = torch.ones(len(counts), language.equals + 2, dtype=torch.long)
+    multiplicity[:, language.counted] = counts
     log_n = multiplicity.double().log()
     mine = threading.local()  # each thread that runs a model has a note of its own
 
@@ -66,6 +75,10 @@ def compact_hooks(data: CountsLike) -> list[tuple[str, Callable[..., Tensor]]]:
     return [(SCORES_HOOK, add_log_multiplicity), (z_hook(0), forget_multiplicity)]
 
 
+def _language_of(data: CountsLike) -> CountingLanguage:
+    return data.language if isinstance(data, Split) else COUNT01
+
+
 def note_multiplicity(
     point: Any, n: Int[Tensor, "sample position"] | None
 ) -> Int[Tensor, "sample position"] | None:
@@ -88,11 +101,11 @@ def compact_logits(
 ) -> Float[Tensor, "sample vocab"]:
     """Run sentences in the compact form; return the logits of the token after '=' or the answer.
 
-    Hooks attached to the model take part; they see six positions.
+    Hooks attached to the model take part; they see six positions, or as many as its task needs.
 
     Args:
         model: one that `why_not_counts` has nothing against.
-        data: a split, or counts [sample, 3].
+        data: a split, or counts [sample, symbol] of its task: [sample, 3] in Count01.
         at: "=" or "answer".
 
     Example:
@@ -101,14 +114,15 @@ def compact_logits(
         >>> torch.allclose(cl.compact_logits(model, counts), model("0001111122=")[:, -1], atol=1e-4)
         True
     """
-    place = place_at(at)
-    require_counts(model, ignore_hooks=True)
-    counts = as_counts(data)
-    tokens = compact_tokens(counts).to(model.W_E.device)
+    language = data.language if isinstance(data, Split) else language_for(model)
+    place = language.place(at)
+    require_counts(model, language, ignore_hooks=True)
+    counts = as_counts(data, language)
+    tokens = compact_tokens(counts, language).to(model.W_E.device)
     point = model.hook_dict[SCORES_HOOK]
     noted = note_multiplicity(point, None)  # by a run in whose hooks this one is
     try:
-        with hooks_for_one_pass(model, compact_hooks(counts)):
+        with hooks_for_one_pass(model, compact_hooks(counts, language)):
             logits: Tensor = model(tokens)
     finally:
         note_multiplicity(point, noted)

@@ -1,10 +1,11 @@
-"""How far rounding can move the margin between '4' and '5': a bound for every way to run a model.
+"""How far rounding can move the margin between two answers: a bound for every way to run a model.
 
 Sequences, the compact form and the closed form compute the same margin by other sums in other
 orders. `MarginBound` bounds the distance of each of them from the exact margin of the weights as
 they are stored. It is derived, with every symbol, in docs/rounding.md.
 """
 
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -15,12 +16,9 @@ from torch import Tensor
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm, smallest_safe
 from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.tasks.decisions import four_margin
-from count01_lens.tasks.language import Token
-from count01_lens.tasks.places import AT_EQUALS
+from count01_lens.tasks.counting import CountingLanguage
+from count01_lens.tasks.places import COUNT01
 
-_SEEN = slice(Token.BOS, Token.FOUR)
-_ANSWERS = slice(Token.FOUR, Token.EOS)
 _EXP = 4  # how many roundings an exp or a log may be off by: 2 ulp
 _FINE = torch.float64  # what the bound itself is computed in
 # Covers the rounding of the bound itself, as long as attention is known to `_KNOWN` in `_FINE`.
@@ -89,7 +87,9 @@ class Roundings:
 
 
 class MarginBound:
-    """Bounds the error of the margin at '=' in a run of a model in a dtype, in any way and order.
+    """Bounds the error of the margin between two answers in a run of a model in a dtype.
+
+    The margin is that at '=', run in any way and order; the answers are given by their places.
 
     Attributes:
         tau: how far the logarithm of a token's weight in a head's attention is off at most, but
@@ -102,43 +102,52 @@ class MarginBound:
         factor: infinite where something may overflow, otherwise a little above 1.
     """
 
-    def __init__(self, model: HookedTransformer, dtype: torch.dtype):
+    def __init__(
+        self,
+        model: HookedTransformer,
+        dtype: torch.dtype,
+        pair: tuple[int, int] = (0, 1),
+        language: CountingLanguage = COUNT01,
+    ):
+        self.language = language
+        equals, before = language.equals, slice(0, language.equals + 1)
+        answers = [language.equals + 1 + place for place in pair]
         self.precision = precision = Precision.of(dtype)
         self.roundings = roundings = Roundings.of(model, dtype)
         floor, gamma = precision.lost / precision.unit, precision.gamma
-        self.form = form = CountForm.from_models([model], dtype=_FINE)
-        magnitudes = CountForm.magnitudes(model, _FINE, floor=floor)
+        self.form = form = CountForm.from_models([model], dtype=_FINE, task=language)
+        magnitudes = CountForm.magnitudes(model, _FINE, task=language, floor=floor)
         scale = abs(float(model.blocks[0].attn.attn_scale))
 
-        scores = form.scores[0, :, Token.EQUALS, _SEEN]
-        products = magnitudes.scores[0, :, Token.EQUALS, _SEEN]
+        scores = form.scores[0, :, equals, before]
+        products = magnitudes.scores[0, :, equals, before]
         off = gamma(roundings.score) * (products + floor * (1 + 1 / scale))
         below = scores.amax(dim=-1, keepdim=True) - scores
         furthest = below + 2 * off.amax(dim=-1, keepdim=True)
         self.tau = off + precision.unit * furthest + gamma(_EXP)
 
-        values, written = magnitudes.values[0, :, _SEEN], magnitudes.logit_weights[0] + floor
-        towards_four = four_margin(form.logit_weights[0]).abs()
-        both = written[..., _ANSWERS].sum(dim=-1)
-        self.alone = four_margin(form.values[0, :, _SEEN] @ form.logit_weights[0])
+        values, written = magnitudes.values[0, :, before], magnitudes.logit_weights[0] + floor
+        towards_one = _lead(form.logit_weights[0], answers).abs()
+        both = written[..., answers].sum(dim=-1)
+        self.alone = _lead(form.values[0, :, before] @ form.logit_weights[0], answers)
         self.sizes = torch.stack(
             [
-                _read(form.values[0, :, _SEEN].abs(), towards_four),
-                _read(values, towards_four),
+                _read(form.values[0, :, before].abs(), towards_one),
+                _read(values, towards_one),
                 _read(values, both),
             ],
             dim=-1,
         )
-        self.skip = magnitudes.logit_bias[0, Token.EQUALS, _ANSWERS].sum()
+        self.skip = magnitudes.logit_bias[0, equals, answers].sum()
         per_token = precision.lost / min(1.0, smallest_safe(dtype))
-        self.underflow = 4 * per_token * ((values.amax(dim=1) + 1) * towards_four).sum()
+        self.underflow = 4 * per_token * ((values.amax(dim=1) + 1) * towards_one).sum()
         overflows = not _largest(model, magnitudes, scale) < precision.largest
         self.factor = torch.inf if overflows else _SAFETY
 
-    def of(self, counts: Int[Tensor, "sample 3"]) -> Float[Tensor, " sample"]:
+    def of(self, counts: Int[Tensor, "sample symbol"]) -> Float[Tensor, " sample"]:
         """Bound the error on sentences, each by the attention that its tokens get."""
-        sentences = Multiplicities.of(counts, AT_EQUALS, _FINE)
-        attention = self.form.attention(sentences)[0, :, :, 0, _SEEN]
+        sentences = Multiplicities.of(counts, self.language.at_equals, _FINE)
+        attention = self.form.attention(sentences)[0, :, :, 0, : self.language.equals + 1]
         n_tokens = sentences.n.sum(dim=(-2, -1))
         share = einsum(attention, self.alone, "sample head key, head key -> sample head")
         tau = self.tau + self._by_log(n_tokens)[:, None, None]
@@ -205,25 +214,57 @@ class MarginBound:
 class RoundingErrors:
     """Tells which answers are safe from rounding: of a computation, and of the model's own runs."""
 
-    def __init__(self, model: HookedTransformer, dtype: torch.dtype, up_to: int):
+    def __init__(
+        self,
+        model: HookedTransformer,
+        dtype: torch.dtype,
+        up_to: int,
+        language: CountingLanguage = COUNT01,
+    ):
         """Prepare for sentences of up to `up_to` of each token, whose margins a dtype gave."""
-        self.bounds = [MarginBound(model, dtype), MarginBound(model, model.W_E.dtype)]
-        lengths = torch.arange(3 * up_to + 3, dtype=_FINE).clamp(min=2)
-        self.largest = torch.stack([bound.at_most(lengths) for bound in self.bounds]).sum(dim=0)
+        n_answers = len(language.answers)
+        self.language = language
+        self.bounds = {
+            pair: [MarginBound(model, each, pair, language) for each in (dtype, model.W_E.dtype)]
+            for pair in itertools.combinations(range(n_answers), 2)
+        }
+        longest = len(language.symbols) * up_to
+        lengths = torch.arange(longest + 3, dtype=_FINE).clamp(min=2)
+        of_pairs = [
+            torch.stack([bound.at_most(lengths) for bound in bounds]).sum(dim=0)
+            for bounds in self.bounds.values()
+        ]
+        self.largest = torch.stack(of_pairs).amax(dim=0)
 
     def count_unsafe(
-        self, counts: Int[Tensor, "sample 3"], margin: Float[Tensor, " sample"]
+        self, counts: Int[Tensor, "sample symbol"], margin: Float[Tensor, " sample"]
     ) -> int:
-        """Count the sentences whose margin is not larger than both errors together."""
+        """Count the sentences whose margin is not larger than both errors together.
+
+        The margin is that of the right answer over the best other one, with either sign.
+        """
         close = ~(margin.abs() > self.largest[counts.sum(dim=1) + 2])
         if not bool(close.any()):
             return 0
-        errors = torch.stack([bound.of(counts[close]) for bound in self.bounds]).sum(dim=0)
-        return int((~(margin[close].abs() > errors)).sum())
+        return int((~(margin[close].abs() > self._errors(counts[close]))).sum())
+
+    def _errors(self, counts: Int[Tensor, "sample symbol"]) -> Float[Tensor, " sample"]:
+        """Bound both errors together; of leads over several answers, the largest of theirs."""
+        right, errors = self.language.answer(counts), torch.zeros(len(counts), dtype=_FINE)
+        for pair, bounds in self.bounds.items():
+            of_pair = (right == pair[0]) | (right == pair[1])
+            if bool(of_pair.any()):
+                found = torch.stack([bound.of(counts[of_pair]) for bound in bounds]).sum(dim=0)
+                errors[of_pair] = torch.maximum(errors[of_pair], found)
+        return errors
 
 
 def _nonzero(weights: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return (weights.detach().cpu() != 0).to(_FINE)
+
+
+def _lead(logits: Float[Tensor, "*batch token"], pair: list[int]) -> Float[Tensor, "*batch"]:
+    return logits[..., pair[0]] - logits[..., pair[1]]
 
 
 def _read(

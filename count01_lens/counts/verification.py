@@ -1,7 +1,8 @@
 """Run a model on every sentence up to a size: exact accuracies instead of estimates.
 
-There are (up_to + 1)³ triples of counts, 8.1 million up to 200. They are run as counts, one number
-of '0's after the other, so that memory stays small however large the domain is.
+Of three symbols there are (up_to + 1)³ triples of counts, 8.1 million up to 200. They are run as
+counts, one number of the first symbol after the other, so that memory stays small however large the
+domain is.
 """
 
 import math
@@ -24,40 +25,47 @@ from count01_lens.counts.applies import require_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.counts.rounding import RoundingErrors
-from count01_lens.tasks.dataset import labels_of
-from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
-from count01_lens.tasks.language import right_answer
-from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
+from count01_lens.models.task_of import language_for
+from count01_lens.tasks.counting import CountingLanguage
+from count01_lens.tasks.counting_task import CountingTask
+from count01_lens.tasks.decisions import answer_margin, eos_margin, is_right, says_answer
+from count01_lens.tasks.places import COUNT01
 
 LARGEST_SIZE = 2000
+_MOST_SENTENCES = (LARGEST_SIZE + 1) ** 3
+_UP_TO = 200  # of Count01
 _CHUNK = 8192  # sentences at a time: what fits the processor's cache is fastest
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Verification:
-    """What a model does on all sentences with at most `up_to` '0's, '1's and '2's each.
+    """What a model does on all sentences with at most `up_to` of each symbol.
 
-    The answer after '=' is '4' where its logit is above that of '5'. '[EOS]' is asked for after
-    the right answer and counts if it leads all other tokens.
+    The answer after '=' is that with the highest logit, of equal ones the later: '4' where its
+    logit is above that of '5'. '[EOS]' is asked for after the right answer and counts if it leads
+    all other tokens.
 
     Attributes:
         up_to: the size.
         dtype: what was computed in. float64 on a float32 model takes its weights as they are.
-        n_sentences: (up_to + 1)³.
-        n_ties: sentences with as many '0's as '1's; their right answer is '5'.
+        n_sentences: (up_to + 1)³ for three symbols.
+        n_ties: sentences in which a comparison of the rule has equal sides: as many '0's as '1's in
+            Count01, where their right answer is '5'. None are known of a rule that is a function.
         n_errors: sentences answered wrongly.
         n_tie_errors: those of them that are ties.
         n_eos_errors: sentences that are not ended.
-        n_other_tokens: sentences in which another token than '4' and '5' leads at '='.
+        n_other_tokens: sentences in which another token than an answer leads at '='.
         n_below_rounding: answers whose margin is not larger than a bound on its rounding errors,
             that of this computation and that of a run in the model's own precision together.
             Running the model another way may turn them round. All others stay, on sequences in
             any order, compact or in closed form; docs/rounding.md says what is assumed.
-        smallest_margin: the smallest distance between the logits of '4' and '5'.
+        smallest_margin: the smallest distance between the logits of the right answer and of the
+            best other one.
         frontier: the largest size up to which there is no wrong answer; -1 if there is none.
         non_tie_frontier: the same, ties left aside.
         counterexamples: counts of the smallest wrongly answered sentences.
         eos_counterexamples: counts of the smallest sentences that are not ended.
+        language: what was counted.
     """
 
     up_to: int
@@ -72,8 +80,9 @@ class Verification:
     smallest_margin: float
     frontier: int
     non_tie_frontier: int
-    counterexamples: Int[Tensor, "wrong 3"]
-    eos_counterexamples: Int[Tensor, "unended 3"]
+    counterexamples: Int[Tensor, "wrong symbol"]
+    eos_counterexamples: Int[Tensor, "unended symbol"]
+    language: CountingLanguage = COUNT01
 
     @property
     def accuracy(self) -> float:
@@ -82,8 +91,8 @@ class Verification:
 
     @property
     def tie_accuracy(self) -> float:
-        """Share of right answers among ties."""
-        return 1 - self.n_tie_errors / self.n_ties
+        """Share of right answers among ties; NaN if there are none."""
+        return 1 - self.n_tie_errors / self.n_ties if self.n_ties else float("nan")
 
     @property
     def non_tie_accuracy(self) -> float:
@@ -99,7 +108,8 @@ class Verification:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         shares = ("accuracy", "tie_accuracy", "non_tie_accuracy", "eos_accuracy")
-        values = {name: getattr(self, name) for name in (*self.__dataclass_fields__, *shares)}
+        names = [name for name in self.__dataclass_fields__ if name != "language"]
+        values = {name: getattr(self, name) for name in (*names, *shares)}
         for name, value in values.items():
             if isinstance(value, Tensor):
                 values[name] = value.tolist()
@@ -109,46 +119,58 @@ class Verification:
 
     def __repr__(self) -> str:
         n_others, n_other_errors = self.n_sentences - self.n_ties, self.n_errors - self.n_tie_errors
-        lines = [
-            f"all {self.n_sentences:,} sentences with 0 to {self.up_to} of each token "
-            f"({self.dtype})",
-            f"  answer        {percent_in_column(self.accuracy)}  ({self.n_errors:,} wrong)",
+        ties = [
             f"    ties        {percent_in_column(self.tie_accuracy)}  "
             f"({self.n_tie_errors:,} wrong of {self.n_ties:,})",
             f"    others      {percent_in_column(self.non_tie_accuracy)}  "
             f"({n_other_errors:,} wrong of {n_others:,})",
+        ]
+        aside = f"; ties aside {_frontier_text(self.non_tie_frontier, self.up_to)}"
+        ties_aside = aside if self.n_ties else ""
+        lines = [
+            f"all {self.n_sentences:,} sentences with 0 to {self.up_to} of each token "
+            f"({self.dtype})",
+            f"  answer        {percent_in_column(self.accuracy)}  ({self.n_errors:,} wrong)",
+            *(ties if self.n_ties else []),
             f"  [EOS]         {percent_in_column(self.eos_accuracy)}  "
             f"({self.n_eos_errors:,} not ended)",
-            f"  no error      {_frontier_text(self.frontier, self.up_to)}; "
-            f"ties aside {_frontier_text(self.non_tie_frontier, self.up_to)}",
+            f"  no error      {_frontier_text(self.frontier, self.up_to)}{ties_aside}",
             f"  too close     {self.n_below_rounding:,} of the answers may hang on rounding "
             f"(smallest margin {self.smallest_margin:.1e})",
         ]
         if self.n_other_tokens:
-            lines.append(f"  off syntax    {self.n_other_tokens:,} sentences say neither 4 nor 5")
+            few = self.language.answers if len(self.language.answers) == 2 else None
+            what = f"say neither {' nor '.join(few)}" if few else "say no answer"
+            lines.append(f"  off syntax    {self.n_other_tokens:,} sentences {what}")
         if self.n_errors:
+            wrong = self.counterexamples[:3]
+            right = [self.language.answers[place] for place in self.language.answer(wrong).tolist()]
             shown = [
-                f"{n0}, {n1}, {n2} (right: {right_answer(n0, n1)})"
-                for n0, n1, n2 in self.counterexamples[:3].tolist()
+                f"{', '.join(map(str, counts))} (right: {answer})"
+                for counts, answer in zip(wrong.tolist(), right, strict=True)
             ]
-            lines.append(f"  smallest wrong answers, as counts of 0, 1, 2: {'; '.join(shown)}")
+            symbols = ", ".join(self.language.symbols)
+            lines.append(f"  smallest wrong answers, as counts of {symbols}: {'; '.join(shown)}")
         return "\n".join(lines)
 
 
 def verify(
     model: HookedTransformer,
-    up_to: int = 200,
+    up_to: int | None = None,
     *,
+    task: CountingTask | None = None,
     dtype: torch.dtype = torch.float64,
     keep: int = 100,
     progress: bool | None = False,
 ) -> Verification:
-    """Run every sentence with 0 to `up_to` of each of '0', '1', '2'.
+    """Run every sentence with 0 to `up_to` of each symbol: of '0', '1' and '2', in Count01.
 
     Args:
         model: one that `why_not_counts` has nothing against.
-        up_to: the size; time grows with its third power. Sentences longer than the model reads
-            (n_ctx) are computed as if it did.
+        up_to: the size; time grows with its third power, for three symbols. By default the largest
+            number that the task's data may have: 200 in Count01. Sentences longer than the model
+            reads (n_ctx) are computed as if it did.
+        task: by default that which the model was made for (`task_of`), or Count01.
         dtype: precision of the computation.
         keep: how many counterexamples to keep, smallest first.
         progress: show a progress bar; None shows it in a terminal or notebook only.
@@ -158,16 +180,26 @@ def verify(
         >>> found.n_sentences, found.n_errors
         (226981, 12)
     """
+    language = language_for(model, task)
+    if up_to is None:
+        known = task or getattr(getattr(model, "tokenizer", None), "counting_task", None)
+        up_to = known.up_to if isinstance(known, CountingTask) else _UP_TO
     up_to = check_int("up_to", up_to, at_least=0)
     keep = check_int("keep", keep, at_least=0)
     if up_to > LARGEST_SIZE:
         raise ValueError(f"up_to: expected at most {LARGEST_SIZE}, got {up_to}")
+    n_symbols = len(language.symbols)
+    if (up_to + 1) ** n_symbols > _MOST_SENTENCES:
+        raise ValueError(
+            f"up_to: expected at most {_MOST_SENTENCES:,} sentences, got {up_to + 1}^{n_symbols}; "
+            "verify up to a smaller number"
+        )
     check_dtype(dtype)
-    require_counts(model)
-    form = CountForm.from_models([model], dtype=dtype)
-    if not all(bool(torch.isfinite(table).all()) for table in vars(form).values()):
+    require_counts(model, language)
+    form = CountForm.from_models([model], dtype=dtype, task=language)
+    if not all(bool(torch.isfinite(table).all()) for table in form.tables.values()):
         raise ValueError("model: expected finite weights, got NaN or infinite ones")
-    errors = RoundingErrors(model, dtype, up_to)
+    errors = RoundingErrors(model, dtype, up_to, language)
 
     merge = partial(_merged, keep=keep)
     sizes = torch.arange(up_to + 1)
@@ -175,12 +207,14 @@ def verify(
     @torch.no_grad()  # grad mode belongs to a thread
     def run(n0: int) -> dict[str, Any]:
         parts = []
-        sentences = torch.cartesian_prod(sizes[n0 : n0 + 1], sizes, sizes)
+        others = [sizes] * (n_symbols - 1)
+        sentences = torch.cartesian_prod(sizes[n0 : n0 + 1], *others).reshape(-1, n_symbols)
         for counts in torch.split(sentences, _CHUNK):
-            at_equals = form.logits(Multiplicities.of(counts, AT_EQUALS, dtype))[0]
-            at_answer = form.logits(Multiplicities.of(counts, AT_ANSWER, dtype))[0]
-            part = _counted(counts, at_equals, at_answer, keep)
-            unsafe = errors.count_unsafe(counts, four_margin(at_equals))
+            at_equals = form.logits(Multiplicities.of(counts, language.at_equals, dtype))[0]
+            at_answer = form.logits(Multiplicities.of(counts, language.at_answer, dtype))[0]
+            margin = answer_margin(at_equals, language.labels(counts), language)
+            part = _counted(counts, at_equals, at_answer, margin, language, keep)
+            unsafe = errors.count_unsafe(counts, margin)
             parts.append({**part, "n_below_rounding": unsafe})
         return reduce(merge, parts)
 
@@ -191,19 +225,22 @@ def verify(
         whole = reduce(merge, parts)
     for name in ("frontier", "non_tie_frontier"):
         whole[name] = min(whole[name], up_to)
-    return Verification(up_to=up_to, dtype=str(dtype).removeprefix("torch."), **whole)
+    written = str(dtype).removeprefix("torch.")
+    return Verification(up_to=up_to, dtype=written, language=language, **whole)
 
 
 def _counted(
-    counts: Int[Tensor, "sample 3"],
-    at_equals: Float[Tensor, "sample 8"],
-    at_answer: Float[Tensor, "sample 8"],
+    counts: Int[Tensor, "sample symbol"],
+    at_equals: Float[Tensor, "sample token"],
+    at_answer: Float[Tensor, "sample token"],
+    margin: Float[Tensor, " sample"],
+    language: CountingLanguage,
     keep: int,
 ) -> dict[str, Any]:
     """Count what happens on some sentences, under the names of the fields of `Verification`."""
-    margin = four_margin(at_equals)
-    wrong = (margin > 0) != labels_of(counts)
-    ties = counts[:, 0] == counts[:, 1]
+    wrong = ~is_right(at_equals, language.labels(counts), language)
+    known = language.ties(counts)
+    ties = torch.zeros_like(wrong) if known is None else known
     not_ended = eos_margin(at_answer) <= 0
     return {
         "n_sentences": len(counts),
@@ -211,7 +248,7 @@ def _counted(
         "n_errors": int(wrong.sum()),
         "n_tie_errors": int((wrong & ties).sum()),
         "n_eos_errors": int(not_ended.sum()),
-        "n_other_tokens": int((~says_answer(at_equals)).sum()),
+        "n_other_tokens": int((~says_answer(at_equals, language)).sum()),
         "smallest_margin": float(margin.abs().min()),
         "frontier": _last_size_before(counts[wrong]),
         "non_tie_frontier": _last_size_before(counts[wrong & ~ties]),
@@ -232,13 +269,13 @@ def _merged(one: dict[str, Any], other: dict[str, Any], keep: int) -> dict[str, 
     return merged
 
 
-def _smallest(counts: Int[Tensor, "sample 3"], keep: int) -> Int[Tensor, "example 3"]:
+def _smallest(counts: Int[Tensor, "sample symbol"], keep: int) -> Int[Tensor, "example symbol"]:
     """Sort by the largest count, then by the length of the sentence."""
-    size = counts.amax(dim=1) * (3 * LARGEST_SIZE + 1) + counts.sum(dim=1)
+    size = counts.amax(dim=1) * (counts.shape[1] * LARGEST_SIZE + 1) + counts.sum(dim=1)
     return counts[size.argsort(stable=True)[:keep]]
 
 
-def _last_size_before(wrong: Int[Tensor, "sample 3"]) -> int:
+def _last_size_before(wrong: Int[Tensor, "sample symbol"]) -> int:
     return int(wrong.amax(dim=1).min()) - 1 if len(wrong) else LARGEST_SIZE
 
 

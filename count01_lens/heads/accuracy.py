@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from count01_lens.common.types import HookedTransformer
 from count01_lens.heads.head_data import AskedHeads
 from count01_lens.heads.runners import as_prompts, check_ids, runner_for
-from count01_lens.tasks.count01 import ANSWERS, CountPrompts
+from count01_lens.tasks.counting_task import CountPrompts
 from count01_lens.tasks.dataset import CountsLike
 from count01_lens.tasks.prompts import Prompts, Question, Task, check_choices
 
@@ -21,8 +21,8 @@ def accuracy(
 
     Args:
         model: any HookedTransformer.
-        data: prompts, or a task, whose test prompts are taken; for Count01 a split, or counts
-            [sample, 3].
+        data: prompts, or a task, whose test prompts are taken; for models of a counting task a
+            split, or counts [sample, symbol].
         choices: the tokens among which the model chooses; of equal logits the later one wins. By
             default the answers that occur; for counts and tasks, the task's own.
 
@@ -41,12 +41,14 @@ def accuracy(
         prompts, known = question.test, question.choices
     else:
         prompts = as_prompts(data, model=model)
-        known = ANSWERS if isinstance(prompts, CountPrompts) else None
+        if isinstance(prompts, CountPrompts):
+            answers = prompts.language.answer_ids
+            known = tuple(range(answers.start, answers.stop))
     if choices is not None or known is None:
         known = check_choices(choices, prompts.answers, model)
     runner = runner_for(model, prompts)
     check_ids("choices", max(known), model.cfg.d_vocab_out)
-    answers = Question(prompts, prompts, known).answers_of(prompts)
+    right = Question(prompts, prompts, known).answers_of(prompts)
     logits = runner.logits(prompts)[:, list(known)].double().cpu().numpy()
-    asked = AskedHeads(heads=logits[:, None], rest=0 * logits, answers=answers)
+    asked = AskedHeads(heads=logits[:, None], rest=0 * logits, answers=right)
     return float(asked.right_by_logits(logits).mean())

@@ -23,7 +23,7 @@ from count01_lens.heads.games import (
     shapley_values,
 )
 from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, GroupsInWork
-from count01_lens.heads.head_data import HeadData, collect, runner_for_task
+from count01_lens.heads.head_data import HeadData, collect, runner_for_task, task_for
 from count01_lens.heads.made_from import MadeFrom
 from count01_lens.heads.metrics import (
     CATEGORIES,
@@ -40,7 +40,6 @@ from count01_lens.heads.runners import CountRunner
 from count01_lens.heads.tables import count_table, head_table, pair_matrices, strongest
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
-from count01_lens.tasks.count01 import as_task
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Task
 
@@ -285,7 +284,8 @@ def analyze_heads(
     Args:
         model: any HookedTransformer over the task's tokens. One with positions, MLPs or several
             layers is run on sequences through hooks; what does not apply to it is noted.
-        task: what it is asked; a data set stands for Count01 on it. The paper's by default.
+        task: what it is asked; a data set stands for Count01 on it. By default the counting task
+            that the model was built for; the paper's if that is not known.
         probe: any scikit-learn classifier; by default a linear SVM, as in the paper.
         ablation: what stands in the place of heads that are taken out of the model: "zero", as in
             the paper; "mean", their mean at the query position over training prompts; "resample",
@@ -303,7 +303,7 @@ def analyze_heads(
         >>> print(analysis.table["readout"][3])
         n1 − n0 + 0.001·n2 − 0.496 > 0
     """
-    task = as_task(task).for_model(model)
+    task = task_for(model, task)
     if probe is not None:
         check_probe(probe)
     check_choice("ablation", ablation, get_args(Mode))

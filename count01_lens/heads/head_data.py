@@ -20,6 +20,7 @@ from count01_lens.heads.replacements import Mode, Replacement
 from count01_lens.heads.runners import check_ids, runner_for
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.fingerprint import hooked_modules
+from count01_lens.models.task_of import counting_task_for
 from count01_lens.tasks.count01 import as_task
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Question, Task
@@ -225,8 +226,13 @@ def collect(
 
 def head_data(model: HookedTransformer, task: Task | Splits | None = None) -> HeadData:
     """Collect what the metrics need of a model, run in whatever way is right for it."""
-    task = as_task(task)
+    task = task_for(model, task)
     return collect(runner_for_task(model, task), task)
+
+
+def task_for(model: HookedTransformer, task: Task | Splits | None) -> Task:
+    """Return a task in the tokens of a model, by default the one that it was built for."""
+    return counting_task_for(model) if task is None else as_task(task).for_model(model)
 
 
 def runner_for_task(model: HookedTransformer, task: Task) -> Runner:

@@ -26,10 +26,11 @@ from count01_lens.heads.hook_runner import Attribution, HookRunner, Intervention
 from count01_lens.models.build import check_model
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.fingerprint import exact_copy, fingerprint
-from count01_lens.models.parameters import D_VOCAB
-from count01_lens.tasks.count01 import CountPrompts
-from count01_lens.tasks.dataset import CountsLike
-from count01_lens.tasks.places import PLACES, At, place_at
+from count01_lens.models.task_of import language_for
+from count01_lens.tasks.counting import At, CountingLanguage
+from count01_lens.tasks.counting_task import CountPrompts
+from count01_lens.tasks.dataset import CountsLike, Split
+from count01_lens.tasks.places import COUNT01
 from count01_lens.tasks.prompts import Asked, Prompts
 
 
@@ -91,7 +92,7 @@ class CountRunner:
         interventions = (*self.interventions, intervention)
         if form is not None:
             if self.model is not None:
-                _check_on_counts(self.model, intervention)
+                _check_on_counts(self.model, intervention, self.form.language)
             return CountRunner(form, self.model, interventions)
         if self.model is None:
             raise ValueError(
@@ -103,23 +104,29 @@ class CountRunner:
     def _asked(self, prompts: Asked) -> Multiplicities:
         if not isinstance(prompts, CountPrompts):
             raise TypeError(f"prompts: expected counts, got {type(prompts).__name__}")
+        if prompts.language.tokens != self.form.language.tokens:
+            expected = " ".join(self.form.language.tokens)
+            got = " ".join(prompts.language.tokens)
+            raise ValueError(f"prompts: expected counts over {expected}, got over {got}")
         return Multiplicities.of(prompts.counts, prompts.place, self.form.scores.dtype)
 
 
-def _check_on_counts(model: HookedTransformer, intervention: Intervention) -> None:
+def _check_on_counts(
+    model: HookedTransformer, intervention: Intervention, language: CountingLanguage
+) -> None:
     """Raise unless an intervention does to tables what it does to the model itself.
 
     Each kind is tried once on each model, by itself, on a few sentences.
     """
 
     def check(part: Intervention) -> None:
-        exact, counts = exact_copy(model), few_sentences(model)
-        form = CountForm.from_models([exact])
+        exact, counts = exact_copy(model), few_sentences(model, language)
+        form = CountForm.from_models([exact], task=language)
         by_hooks, by_counts = (
             HookRunner(exact, interventions=(part,)),
             CountRunner(form).under(part),
         )
-        for place in PLACES.values() if len(counts) else ():
+        for place in (language.at_equals, language.at_answer) if len(counts) else ():
             asked = CountPrompts.of(counts, place)
             parts = by_hooks.attribute(asked)
             size = parts.heads.abs().sum(dim=1).amax() + parts.rest.abs().amax()
@@ -129,22 +136,26 @@ def _check_on_counts(model: HookedTransformer, intervention: Intervention) -> No
             TwoRoads(name, one, other, one.dtype, size).check()
 
     for part in getattr(intervention, "parts", (intervention,)):
-        checked_once("on counts", (fingerprint(model), type(part)), partial(check, part))
+        checked_once("on counts", (fingerprint(model), language, type(part)), partial(check, part))
 
 
 def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:
     """Choose how a model is run on prompts: on counts where that is exact, else by hooks."""
-    as_counts = all(isinstance(each, CountPrompts) for each in prompts)
-    check_model(model, d_vocab=D_VOCAB if as_counts else None)
+    counted = [each for each in prompts if isinstance(each, CountPrompts)]
+    as_counts = len(counted) == len(prompts)
+    language = counted[0].language if counted else COUNT01
+    check_model(model, d_vocab=language.d_vocab if as_counts else None)
     for each in prompts:
         if isinstance(each, Prompts):
             largest = max(int(row.max()) for row in each.tokens)
             check_ids("tokens", largest, model.cfg.d_vocab)
             check_ids("answers", int(each.answers.max()), model.cfg.d_vocab_out)
             check_length(model, each)
-    reason = why_not_counts(model) if as_counts else "its prompts are written out as tokens"
+    reason = (
+        why_not_counts(model, language) if as_counts else "its prompts are written out as tokens"
+    )
     if reason is None:
-        return CountRunner(CountForm.from_models([model]), model)
+        return CountRunner(CountForm.from_models([model], task=language), model)
     return HookRunner(model, why_not_counts=reason)
 
 
@@ -223,9 +234,18 @@ def as_prompts(
     data: CountsLike | Prompts | CountPrompts,
     at: At = "=",
     model: HookedTransformer | None = None,
+    *,
+    language: CountingLanguage | None = None,
 ) -> Asked:
-    """Return prompts, texts as tokens of a model; a split or counts are asked at a place."""
-    place = place_at(at)
+    """Return prompts, texts as tokens of a model; a split, or counts, are asked at a place.
+
+    Counts are of a language, by default the model's, or Count01's where there is no model.
+    """
     if isinstance(data, Prompts):
         return data if model is None else data.tokenized(model)
-    return data if isinstance(data, CountPrompts) else CountPrompts.of(data, place)
+    if isinstance(data, CountPrompts):
+        return data
+    if language is None:
+        language = COUNT01 if model is None else language_for(model)
+    place = (data.language if isinstance(data, Split) else language).place(at)
+    return CountPrompts.of(data, place)

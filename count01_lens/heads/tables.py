@@ -9,12 +9,18 @@ from jaxtyping import Float, Int
 
 from count01_lens.common.progress import counted
 from count01_lens.common.types import Array
+from count01_lens.counts.choice_readout import (
+    ChoiceReadout,
+    choice_readout,
+    learned_choice_readout,
+)
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.readout import (
     CountReadout,
     attention_ratios,
     head_weights,
     learned_readout,
+    ratio_names,
     readout,
 )
 from count01_lens.heads.effects import effects
@@ -47,11 +53,16 @@ def head_table(singles: Groups, names: list[tuple[int, int]]) -> pd.DataFrame:
 
 def count_table(form: CountForm, fits: Fits, task: Task) -> pd.DataFrame:
     """What the tables over counts say of each head; only a linear probe is an inequality."""
-    w01, w02 = attention_ratios(form)
-    table = pd.DataFrame({"w01": w01, "w02": w02, "head_weight": head_weights(form)})
-    readouts = {"learned_readout": [learned_readout(form, head) for head in range(len(table))]}
+    ratios = dict(zip(ratio_names(form.language), attention_ratios(form), strict=True))
+    table = pd.DataFrame({**ratios, "head_weight": head_weights(form)})
+    learned = learned_readout if len(form.language.answers) == 2 else learned_choice_readout
+    readouts: dict[str, list[Any]] = {
+        "learned_readout": [learned(form, head) for head in range(len(table))]
+    }
     if fits.weights is not None:
         readouts = {"readout": _of_probes(form, fits.weights), **readouts}
+    elif fits.starts is not None:
+        readouts = {"readout": _of_choosing_probes(form, fits.starts), **readouts}
     test = task.questions["answer"].test
     assert isinstance(test, CountPrompts)
     for name, inequalities in readouts.items():
@@ -72,6 +83,17 @@ def _of_probes(
     return [
         readout(form, head, row[head * d_head : (head + 1) * d_head], float(row[-1]))
         for head, row in enumerate(weights)
+    ]
+
+
+def _of_choosing_probes(
+    form: CountForm, weights: Float[Array, "head answer feature_and_bias"]
+) -> list[ChoiceReadout]:
+    """Those with a row for each answer, of which the largest decides."""
+    d_head = form.values.shape[-1]
+    return [
+        choice_readout(form, head, rows[:, head * d_head : (head + 1) * d_head], rows[:, -1])
+        for head, rows in enumerate(weights)
     ]
 
 

@@ -17,15 +17,20 @@ from count01_lens.models.parameters import (
     raw_shapes,
     transformer_lens_parameters,
 )
+from count01_lens.tasks.counting import CountingLanguage
+from count01_lens.tasks.counting_task import CountingTask
+from count01_lens.tasks.places import COUNT01
 
 
-def hooked_transformer(raw: Mapping[str, Tensor], config: ModelConfig) -> HookedTransformer:
+def hooked_transformer(
+    raw: Mapping[str, Tensor], config: ModelConfig, task: CountingTask | None = None
+) -> HookedTransformer:
     """Export raw parameters as a plain HookedTransformer with a tokenizer, on the CPU."""
-    expected = raw_shapes(config)
+    expected = raw_shapes(config, language_of(task).d_vocab)
     got = {name: tuple(value.shape) for name, value in raw.items()}
     if got != expected:
         raise ValueError(f"raw parameters: expected {expected}, got {got}")
-    model = empty_hooked_transformer(config, raw["W_E"].dtype)
+    model = empty_hooked_transformer(config, raw["W_E"].dtype, task)
     parameters = transformer_lens_parameters(raw, config)
     parameters["pos_embed.W_pos"] = torch.zeros_like(model.pos_embed.W_pos)
     # Not strict: the two buffers of the attention block are constants.
@@ -34,7 +39,11 @@ def hooked_transformer(raw: Mapping[str, Tensor], config: ModelConfig) -> Hooked
 
 
 def build_model(
-    config: ModelConfig | None = None, *, seed: int = 0, dtype: torch.dtype = torch.float32
+    config: ModelConfig | None = None,
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    task: CountingTask | None = None,
 ) -> HookedTransformer:
     """Make an untrained model.
 
@@ -42,6 +51,7 @@ def build_model(
         config: the paper's 16 heads and 32 dimensions by default.
         seed: of the initialisation; the global random state is neither used nor changed.
         dtype: float32 or float64.
+        task: whose tokens it has; Count01 by default.
 
     Example:
         >>> model = cl.build_model(cl.ModelConfig(d_embed=8, n_heads=4), seed=3)
@@ -54,12 +64,24 @@ def build_model(
     if not isinstance(config, ModelConfig):
         raise TypeError(f"config: expected a ModelConfig, got {config!r}")
     check_dtype(dtype)
-    return hooked_transformer(initial_raw(config, seed, dtype), config)
+    raw = initial_raw(config, seed, dtype, d_vocab=language_of(task).d_vocab)
+    return hooked_transformer(raw, config, task)
 
 
-def empty_hooked_transformer(config: ModelConfig, dtype: torch.dtype) -> HookedTransformer:
+def language_of(task: CountingTask | None) -> CountingLanguage:
+    """Return the language of a task, None for Count01; raise if it is no counting task."""
+    if task is None:
+        return COUNT01
+    if not isinstance(task, CountingTask):
+        raise TypeError(f"task: expected a CountingTask, got {task!r:.80}")
+    return task.language
+
+
+def empty_hooked_transformer(
+    config: ModelConfig, dtype: torch.dtype, task: CountingTask | None = None
+) -> HookedTransformer:
     """Make the HookedTransformer of a config, its weights not yet set."""
-    from count01_lens.tasks.tokenizer import count01_tokenizer
+    from count01_lens.tasks.tokenizer import counting_tokenizer
 
     model = make_hooked_transformer(
         dict(
@@ -68,7 +90,7 @@ def empty_hooked_transformer(config: ModelConfig, dtype: torch.dtype) -> HookedT
             n_heads=config.n_heads,
             n_layers=1,
             n_ctx=config.n_ctx,
-            d_vocab=D_VOCAB,
+            d_vocab=language_of(task).d_vocab,
             attn_only=True,
             normalization_type=None,
             use_attn_scale=config.scale_scores,
@@ -77,7 +99,7 @@ def empty_hooked_transformer(config: ModelConfig, dtype: torch.dtype) -> HookedT
             init_weights=False,
             model_name="count01",
         ),
-        tokenizer=count01_tokenizer(),
+        tokenizer=counting_tokenizer(task),
     )
     # TransformerLens has no "none" for positions: a frozen table of zeros is one.
     model.pos_embed.W_pos.requires_grad_(False)
@@ -108,8 +130,9 @@ def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
     if not isinstance(model, HookedTransformer):
         raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
     if d_vocab is not None and {model.cfg.d_vocab, model.cfg.d_vocab_out} != {d_vocab}:
+        task = "Count01" if d_vocab == D_VOCAB else "the task"
         raise ValueError(
-            f"model: expected the {d_vocab} tokens of Count01, got {model.cfg.d_vocab} "
+            f"model: expected the {d_vocab} tokens of {task}, got {model.cfg.d_vocab} "
             f"(and {model.cfg.d_vocab_out} logits)"
         )
     if model.cfg.n_layers < 1:

@@ -20,6 +20,7 @@ from count01_lens.common.validation import check_choice
 from count01_lens.common.versions import library_versions
 from count01_lens.models.build import make_hooked_transformer
 from count01_lens.models.fingerprint import fingerprint
+from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.language import TOKENS
 
 ExampleName = Literal["accurate", "paper"]
@@ -45,7 +46,8 @@ def save_checkpoint(
     """Write a model to a file; an old checkpoint there is replaced as a whole.
 
     Args:
-        model: any HookedTransformer in float32 or float64.
+        model: any HookedTransformer in float32 or float64. The counting task of its tokenizer is
+            stored with it, if it has one; see `task_of`.
         path: of the file; `.safetensors` is added where it is missing. Directories are made.
         info: what is known of the model, such as seed and recipe; JSON values.
 
@@ -147,11 +149,13 @@ def _about(model: HookedTransformer, info: Mapping[str, Any]) -> dict[str, Any]:
         )
     cfg["dtype"] = dtypes[0]
     vocabulary = getattr(model.tokenizer, "vocab", None)
+    task = getattr(model.tokenizer, "counting_task", None)
     return {
         "versions": library_versions(),
         "info": dict(info),
         "hooked_transformer": cfg,
         "reads_count01": vocabulary == {text: index for index, text in enumerate(TOKENS)},
+        **({} if task is None else {"counting_task": task.to_dict()}),
         "frozen_parameters": [n for n, p in model.named_parameters() if not p.requires_grad],
     }
 
@@ -174,7 +178,7 @@ def _model_of(bundle: Bundle) -> HookedTransformer:
     frozen = bundle.about.get("frozen_parameters", [])
     if not isinstance(frozen, list):
         raise ValueError(f"frozen_parameters: expected a list, got {shortened(frozen)}")
-    model = _make_model(cfg, is_count01=bundle.about.get("reads_count01") is True)
+    model = _make_model(cfg, _tokenizer_of(bundle.about, cfg))
     model.load_state_dict(bundle.tensors)
     try:
         with torch.no_grad():
@@ -218,7 +222,7 @@ def _check_state(cfg: dict[str, Any], state: Mapping[str, Tensor]) -> None:
     if not isinstance(cfg["n_layers"], int) or not 0 < cfg["n_layers"] <= len(state):
         raise ValueError(f"cfg: n_layers = {shortened(cfg['n_layers'])} is not usable")
     with torch.device("meta"):
-        expected = _make_model(cfg, is_count01=False).state_dict()
+        expected = _make_model(cfg, None).state_dict()
     different = sorted(set(expected) ^ set(state))
     if different:
         raise ValueError(f"its tensors do not fit cfg: {', '.join(different[:5])}")
@@ -233,10 +237,23 @@ def _check_state(cfg: dict[str, Any], state: Mapping[str, Tensor]) -> None:
     _check_values(state, "its tensors")
 
 
-def _make_model(cfg: dict[str, Any], *, is_count01: bool) -> HookedTransformer:
-    from count01_lens.tasks.tokenizer import count01_tokenizer
+def _tokenizer_of(about: Mapping[str, Any], cfg: dict[str, Any]) -> Any:
+    """Make the tokenizer of a counting task, if the model has one of these."""
+    from count01_lens.tasks.tokenizer import counting_tokenizer
 
-    tokenizer = count01_tokenizer() if is_count01 else None
+    if "counting_task" not in about:
+        return counting_tokenizer() if about.get("reads_count01") is True else None
+    try:
+        task = CountingTask.from_dict(about["counting_task"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"counting_task: {error}") from error
+    if task.language.d_vocab != cfg.get("d_vocab"):
+        expected = f"{cfg.get('d_vocab')} tokens, as the model has"
+        raise ValueError(f"counting_task: expected {expected}, got {task.language.d_vocab}")
+    return counting_tokenizer(task)
+
+
+def _make_model(cfg: dict[str, Any], tokenizer: Any) -> HookedTransformer:
     try:
         inert = {**cfg, **_INERT, "init_weights": False}
         return make_hooked_transformer(inert, tokenizer=tokenizer, move_to_device=False)

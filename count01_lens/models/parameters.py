@@ -1,7 +1,7 @@
 """The parameters of the paper's model, as they are trained and as a HookedTransformer has them.
 
 Training has *raw* parameters: an embedding, a layer norm, attention, an output layer. Because the
-model has no positions, layer norm turns each of the eight embeddings into one fixed vector, so it
+model has no positions, layer norm turns each token's embedding into one fixed vector, so it
 folds into the table `W_E`. The residual stream of the HookedTransformer has two lanes,
 
     [ what attention reads | what the unembedding reads ],
@@ -23,38 +23,40 @@ from count01_lens.common.validation import check_seed
 from count01_lens.models.config import ModelConfig
 from count01_lens.tasks.language import TOKENS
 
-D_VOCAB = len(TOKENS)
+D_VOCAB = len(TOKENS)  # of Count01; other counting tasks have more or fewer
 LAYER_NORM_EPS = 1e-5
 _INIT_STREAM = 10
 
 Raw = dict[str, Tensor]
 
 
-def raw_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+def raw_shapes(config: ModelConfig, d_vocab: int = D_VOCAB) -> dict[str, tuple[int, ...]]:
     """Name and shape of every raw parameter, in the order in which they are initialised."""
     d_embed, heads, d_head = config.d_embed, config.n_heads, config.d_head
-    shapes: dict[str, tuple[int, ...]] = {"W_E": (D_VOCAB, d_embed)}
+    shapes: dict[str, tuple[int, ...]] = {"W_E": (d_vocab, d_embed)}
     if config.layer_norm:
         shapes |= {"ln_w": (d_embed,), "ln_b": (d_embed,)}
     shapes |= dict.fromkeys(("W_Q", "W_K", "W_V"), (heads, d_embed, d_head))
     if config.qkv_bias:
         shapes |= dict.fromkeys(("b_Q", "b_K", "b_V"), (heads, d_head))
     if config.output == "fused":
-        shapes |= {"W_out": (heads, d_head, D_VOCAB), "b_out": (D_VOCAB,)}
+        shapes |= {"W_out": (heads, d_head, d_vocab), "b_out": (d_vocab,)}
     else:
         shapes |= {"W_O": (heads, d_head, d_embed), "b_O": (d_embed,)}
-        shapes |= {"W_U": (d_embed, D_VOCAB), "b_U": (D_VOCAB,)}
+        shapes |= {"W_U": (d_embed, d_vocab), "b_U": (d_vocab,)}
     return shapes
 
 
-def initial_raw(config: ModelConfig, seed: int, dtype: torch.dtype = torch.float32) -> Raw:
-    """Draw raw parameters; they depend on the config and the seed, and on nothing else."""
+def initial_raw(
+    config: ModelConfig, seed: int, dtype: torch.dtype = torch.float32, *, d_vocab: int = D_VOCAB
+) -> Raw:
+    """Draw raw parameters; they depend on the config, the seed and the number of tokens alone."""
     check_seed(seed)
     rng = np.random.default_rng([seed, _INIT_STREAM])
     draw = _DRAWN_LIKE[config.init]
     return {
         name: torch.from_numpy(draw(rng, name, shape, config)).to(dtype)
-        for name, shape in raw_shapes(config).items()
+        for name, shape in raw_shapes(config, d_vocab).items()
     }
 
 
@@ -119,7 +121,7 @@ def _pytorch(
         return rng.standard_normal(shape)
     if name in ("ln_w", "ln_b"):
         return np.full(shape, 1.0 if name == "ln_w" else 0.0)
-    return rng.uniform(-1.0, 1.0, shape) / math.sqrt(_fans(name, config)[0])
+    return rng.uniform(-1.0, 1.0, shape) / math.sqrt(_fans(name, shape, config)[0])
 
 
 def _xavier(
@@ -129,7 +131,7 @@ def _xavier(
         return _pytorch(rng, name, shape, config)
     if name.startswith("b_"):
         return np.zeros(shape)
-    return rng.uniform(-1.0, 1.0, shape) * math.sqrt(6 / sum(_fans(name, config)))
+    return rng.uniform(-1.0, 1.0, shape) * math.sqrt(6 / sum(_fans(name, shape, config)))
 
 
 def _normal(
@@ -162,11 +164,11 @@ _DRAWN_LIKE: dict[str, Draw] = {
 }
 
 
-def _fans(name: str, config: ModelConfig) -> tuple[int, int]:
+def _fans(name: str, shape: tuple[int, ...], config: ModelConfig) -> tuple[int, int]:
     """Inputs and outputs of the linear layer that a weight or bias belongs to."""
     of_heads = config.n_heads * config.d_head
     return {
-        "out": (of_heads, D_VOCAB),
+        "out": (of_heads, shape[-1]),
         "O": (of_heads, config.d_embed),
-        "U": (config.d_embed, D_VOCAB),
+        "U": (config.d_embed, shape[-1]),
     }.get(name.removeprefix("W_").removeprefix("b_"), (config.d_embed, of_heads))

@@ -6,7 +6,7 @@ writing '[EOS]' after it the *syntactic* one. Ties are answered by '5'.
 
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal
@@ -189,16 +189,16 @@ def decode(tokens: Iterable[int]) -> str:
     return "".join(TOKENS[token] for token in ids)
 
 
-def split_into_tokens(text: str) -> list[Token]:
-    """Cut any text over the vocabulary into tokens; raise at a character that is in none."""
-    tokens: list[Token] = []
-    position = 0
-    while token := _TOKEN.match(text, position):
-        tokens.append(_BY_TEXT[token[0]])
+def split_into_tokens(text: str, tokens: Sequence[str] = TOKENS) -> list[int]:
+    """Cut any text over a vocabulary into token ids; raise at a character that is in none."""
+    found: list[int] = []
+    position, any_token = 0, re.compile("|".join(map(re.escape, tokens)))
+    while token := any_token.match(text, position):
+        found.append(tokens.index(token[0]))
         position = token.end()
     if position < len(text):
-        raise MalformedSentenceError(text, position, f"one of {' '.join(TOKENS)}")
-    return tokens
+        raise MalformedSentenceError(text, position, f"one of {' '.join(tokens)}")
+    return found
 
 
 def _pointer(text: str, position: int, width: int = 60) -> str:

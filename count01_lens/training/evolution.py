@@ -5,18 +5,18 @@ thousands of heads are measured without building a single HookedTransformer.
 """
 
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float
 
 from count01_lens.common.progress import track
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_ints
 from count01_lens.counts.closed_form import CountForm
-from count01_lens.counts.readout import attention_ratios, head_weights
+from count01_lens.counts.readout import attention_ratios, head_weights, ratio_names
 from count01_lens.heads.head_data import collect
 from count01_lens.heads.metrics import Groups
 from count01_lens.heads.runners import CountRunner
@@ -41,14 +41,17 @@ def head_evolution(
     Args:
         result: of `train`, with snapshots of these epochs.
         epochs: by default all that were kept.
-        splits: the data set; by default that of the run's recipe.
+        splits: the data set of Count01; by default that of the run's recipe. Other tasks have
+            their own.
         progress: whether to show it; None in a terminal only.
 
     Returns:
         a row per model, epoch and head: the columns of `head_metrics`, and model, seed, epoch.
     """
     config = result.configs[0]
-    task = Count01(make_splits(config.data_seed) if splits is None else splits)
+    if result.task is not None and splits is not None:
+        raise ValueError(f"splits: expected none, as the run is of {result.task!r}")
+    task: Task = result.task or Count01(make_splits(config.data_seed) if splits is None else splits)
     chosen = result.snapshot_epochs if epochs is None else check_ints("epochs", epochs, at_least=0)
     starts: list[Array | None] = [None] * len(result.seeds)
     tables = []
@@ -65,16 +68,16 @@ def head_metrics(form: CountForm, splits: Splits) -> pd.DataFrame:
 
     Returns:
         a row per head: head, a column per metric, s-acc on ties and others, category,
-        mean_margin, std_margin, one_sided (how often the head favours the answer that it favours
-        more often), w01, w02, head_weight; accuracy and eos_accuracy of the whole model.
+        mean_margin, std_margin (of two answers), one_sided (how often the head favours the answer
+        that it favours most often), w01, w02 (other tasks have other ratios), head_weight; accuracy
+        and eos_accuracy of the whole model.
     """
     return _measured(form, Count01(splits), None)[0]
 
 
 def split_stack(form: CountForm) -> list[CountForm]:
     """Take the tables of a stack apart: a CountForm for each model."""
-    tables = zip(*(getattr(form, field.name).split(1) for field in fields(form)), strict=True)
-    return [CountForm(*of_model) for of_model in tables]
+    return [form.of_models(torch.tensor([model])) for model in range(len(form.scores))]
 
 
 def _measured(
@@ -84,10 +87,18 @@ def _measured(
     data = collect(CountRunner(form), task)
     singles = Groups(data, np.eye(data.n_heads, dtype=bool), start=start)
     table = head_table(singles, [(0, head) for head in range(data.n_heads)])
-    margins = data.answer.heads[:, :, 0] - data.answer.heads[:, :, 1]
-    table["one_sided"] = np.maximum((margins > 0).mean(axis=0), (margins <= 0).mean(axis=0))
-    table["w01"], table["w02"] = attention_ratios(form)
+    table["one_sided"] = _one_sided(data.answer.heads)
+    for name, ratio in zip(ratio_names(form.language), attention_ratios(form), strict=True):
+        table[name] = ratio
     table["head_weight"] = head_weights(form)
     whole = data.accuracies()
     table["accuracy"], table["eos_accuracy"] = whole["answer"], whole["end"]
     return table.drop(columns="layer"), singles.fits.starts
+
+
+def _one_sided(parts: Float[Array, "prompt head answer"]) -> Float[Array, " head"]:
+    """How often a head favours the answer that it favours most often; of equal ones the later."""
+    n_answers = parts.shape[-1]
+    favoured = n_answers - 1 - parts[..., ::-1].argmax(axis=-1)
+    shares = [(favoured == place).mean(axis=0) for place in range(n_answers)]
+    return np.asarray(np.max(shares, axis=0))

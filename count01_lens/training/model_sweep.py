@@ -24,7 +24,9 @@ from count01_lens.jobs.job import Job
 from count01_lens.jobs.outcome import Outcome, Status
 from count01_lens.jobs.results import ResultStore
 from count01_lens.jobs.running import run_jobs
-from count01_lens.models.build import hooked_transformer
+from count01_lens.models.build import hooked_transformer, language_of
+from count01_lens.tasks.count01 import Count01
+from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.training.evolution import head_evolution
 from count01_lens.training.recipe import TrainConfig, training_cost
 from count01_lens.training.stack import raw_of
@@ -44,6 +46,7 @@ class ModelSweep:
         heads: a row per head of every model: recipe, seed, and the columns of `head_metrics`.
         outcome: which jobs were done, now or before, and which failed.
         store: the jobs' results.
+        task: what the models were trained on; None for Count01.
     """
 
     configs: tuple[TrainConfig, ...]
@@ -51,6 +54,7 @@ class ModelSweep:
     heads: pd.DataFrame
     outcome: Outcome
     store: ResultStore
+    task: CountingTask | None = None
 
     def model(self, config: int, seed: int) -> HookedTransformer:
         """Build one of the trained models."""
@@ -58,8 +62,9 @@ class ModelSweep:
             about = job.configuration
             if about["recipe"] == self.configs[config].to_dict() and seed in about["seeds"]:
                 rows = torch.from_numpy(self.store.load(job)["parameters"])
-                shape = self.configs[config].model
-                return hooked_transformer(raw_of(rows, about["seeds"].index(seed), shape), shape)
+                shape, language = self.configs[config].model, language_of(self.task)
+                raw = raw_of(rows, about["seeds"].index(seed), shape, language)
+                return hooked_transformer(raw, shape, self.task)
         raise ValueError(f"expected a recipe and a seed of the sweep, got {config} and {seed}")
 
     def __repr__(self) -> str:
@@ -119,6 +124,7 @@ def sweep_models(
     seeds: Iterable[int],
     directory: str | os.PathLike[str],
     *,
+    task: CountingTask | None = None,
     per_job: int | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
@@ -131,6 +137,7 @@ def sweep_models(
         configs: recipes, such as those of `model_grid`.
         seeds: of the models; each recipe is trained with all of them.
         directory: gets `heads.csv`, `models.csv` and `sweep.json`; results are in `jobs` there.
+        task: what to train on; Count01 by default, with the data of each recipe's `data_seed`.
         per_job: models in a stack; up to 50 by default, fewer if they have many heads. Another
             number makes other jobs, which find none of the old results.
         workers: processes; see `run_jobs`, also for the others.
@@ -146,11 +153,13 @@ def sweep_models(
         raise ValueError("seeds: expected at least one, got none")
     if per_job is not None:
         check_int("per_job", per_job, at_least=1)
+    language_of(task)  # raises if it is none
+    task = None if isinstance(task, Count01) else task
     out = Path(directory)
     jobs = {
         job: number
         for number, config in enumerate(recipes)
-        for job in _jobs_of(config, numbers, per_job)
+        for job in _jobs_of(config, numbers, per_job, task)
     }
     store = ResultStore(out / "jobs")
     outcome = run_jobs(
@@ -167,17 +176,26 @@ def sweep_models(
         "configs": [config.to_dict() for config in recipes],
         "seeds": numbers,
         "versions": library_versions(),
+        **_named(task),
         "models": len(tables["models"]),
         "jobs_without_result": len(jobs) - len(done),
     }
     write_atomically(out / "sweep.json", json_bytes(about))
-    return ModelSweep(recipes, tables["models"], tables["heads"], outcome, store)
+    return ModelSweep(recipes, tables["models"], tables["heads"], outcome, store, task)
 
 
-def train_stack(recipe: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
+def train_stack(
+    recipe: dict[str, Any], seeds: list[int], task: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Train a stack and measure its heads: the job of a sweep."""
     config = TrainConfig.from_dict(recipe)
-    result = train(config, seeds=seeds, snapshot_epochs=[config.epochs], progress=False)
+    result = train(
+        config,
+        seeds=seeds,
+        task=None if task is None else CountingTask.from_dict(task),
+        snapshot_epochs=[config.epochs],
+        progress=False,
+    )
     last = result.history.groupby("model").last().reset_index(drop=True)
     heads = head_evolution(result, [config.epochs])
     return {
@@ -193,12 +211,19 @@ def varied_columns(configs: Iterable[TrainConfig]) -> list[str]:
     return [name for name in first if any(other[name] != first[name] for other in others)]
 
 
-def _jobs_of(config: TrainConfig, seeds: Sequence[int], per_job: int | None) -> list[Job]:
+def _named(task: CountingTask | None) -> dict[str, Any]:
+    """A task among plain values; Count01 goes without saying."""
+    return {} if task is None else {"task": task.to_dict()}
+
+
+def _jobs_of(
+    config: TrainConfig, seeds: Sequence[int], per_job: int | None, task: CountingTask | None
+) -> list[Job]:
     size = per_job or min(_MOST_MODELS, max(1, _MOST_HEADS // config.model.n_heads))
     jobs = []
     for start in range(0, len(seeds), size):
         together = list(seeds[start : start + size])
-        configuration = {"recipe": config.to_dict(), "seeds": together}
+        configuration = {"recipe": config.to_dict(), "seeds": together, **_named(task)}
         cost = training_cost(config, len(together))
         jobs.append(Job("stack", train_stack, configuration, _VERSION, cost))
     return jobs

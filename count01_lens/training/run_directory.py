@@ -26,6 +26,8 @@ from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
 from count01_lens.common.validation import check_int
 from count01_lens.common.versions import library_versions
 from count01_lens.models.parameters import raw_shapes
+from count01_lens.tasks.counting import CountingLanguage
+from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Splits
 from count01_lens.training.optimisers import OPTIMISERS, Optimiser
 from count01_lens.training.recipe import TrainConfig, steps_per_epoch
@@ -56,7 +58,8 @@ class TrainState:
 class TrainingRun(Mapping[int, Rows]):
     """What makes a run this run, and what is kept of it: the parameters by step.
 
-    Where there is no path, snapshots are kept in memory, and states not at all.
+    Where there is no path, snapshots are kept in memory, and states not at all. Where there is no
+    task, it is Count01.
     """
 
     configs: Sequence[TrainConfig]
@@ -64,16 +67,23 @@ class TrainingRun(Mapping[int, Rows]):
     splits: Splits
     snapshot_steps: Sequence[int]
     path: Path | None = None
+    task: CountingTask | None = None
 
     @cached_property
     def steps_per_epoch(self) -> int:
         """Number of batches in the training split."""
         return steps_per_epoch(self.configs[0], self.splits)
 
+    @property
+    def language(self) -> CountingLanguage:
+        """What the models are trained on."""
+        return self.splits.train.language
+
     @cached_property
     def _description(self) -> dict[str, Any]:
         splits = (self.splits.train, self.splits.validation, self.splits.test)
-        return {
+        task = {} if self.task is None else {"task": self.task.to_dict()}
+        return task | {
             "configs": [config.to_dict() for config in self.configs],
             "seeds": list(self.seeds),
             "snapshot_steps": list(self.snapshot_steps),
@@ -231,7 +241,10 @@ class TrainingRun(Mapping[int, Rows]):
             raise ValueError("it belongs to another run")
         if bundle.tensors.keys() != {*rows, *others}:
             raise ValueError(f"expected {[*rows, *others]}, got {shortened([*bundle.tensors])}")
-        dtype, shapes = self.configs[0].dtype, raw_shapes(self.configs[0].model).values()
+        dtype, shapes = (
+            self.configs[0].dtype,
+            raw_shapes(self.configs[0].model, self.language.d_vocab).values(),
+        )
         shape = (len(self.seeds), sum(map(math.prod, shapes)))
         for name in rows:
             tensor = bundle.tensors[name]

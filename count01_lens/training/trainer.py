@@ -14,13 +14,16 @@ from count01_lens.common.threads import one_thread
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
-from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
-from count01_lens.tasks.language import Token
+from count01_lens.tasks.counting import CountingLanguage
+from count01_lens.tasks.decisions import eos_margin, is_right, says_answer
+from count01_lens.tasks.places import COUNT01
 from count01_lens.training.optimisers import OPTIMISERS
 from count01_lens.training.recipe import SecondTask, remaining_rate
 from count01_lens.training.run_directory import TrainingRun, TrainState
 from count01_lens.training.stack import Rows, count_form_of, from_rows, places_of, to_rows
 
+# Of two answers True for the first, else their places; for each model, or for all.
+Labels = Bool[Tensor, "*model sample"] | Int[Tensor, "*model sample"]
 _ORDER_STREAM = 20
 _DROPOUT_STREAM = 21
 _IN_CACHE = 200_000  # numbers
@@ -32,35 +35,37 @@ class TrainingDivergedError(RuntimeError):
 
 
 def next_token_loss(
-    logits_at_equals: Float[Tensor, "*model sample 8"],
-    logits_at_answer: Float[Tensor, "*model sample 8"],
-    labels: Bool[Tensor, "*model sample"],
+    logits_at_equals: Float[Tensor, "*model sample token"],
+    logits_at_answer: Float[Tensor, "*model sample token"],
+    labels: Labels,
     eos_weight: float | Float[Tensor, "*model"] = 1.0,
     second_task: SecondTask = "end",
+    language: CountingLanguage = COUNT01,
 ) -> Float[Tensor, "*model"]:
     """Negative log likelihood of the answer and, weighted, of what follows it; a mean."""
-    right = torch.where(labels, Token.FOUR, Token.FIVE).unsqueeze(-1)
+    right = language.answer_token(labels).unsqueeze(-1)
     answer = -F.log_softmax(logits_at_equals, dim=-1).gather(-1, right).squeeze(-1)
     after = -F.log_softmax(logits_at_answer, dim=-1)
     if second_task == "copy":
         second = after.gather(-1, right).squeeze(-1)
     else:
-        second = after[..., Token.EOS if second_task == "end" else Token.TWO]
+        # The other token is the last symbol, '2' in Count01.
+        second = after[..., language.eos if second_task == "end" else language.equals - 1]
     return answer.mean(dim=-1) + eos_weight * second.mean(dim=-1)
 
 
 def evaluate(
-    form: CountForm, asked: Multiplicities, labels: Bool[Tensor, " sample"]
+    form: CountForm, asked: Multiplicities, labels: Labels
 ) -> dict[str, Float[Tensor, " model"]]:
-    """Measure each model: answer and '[EOS]' accuracy, and how often it says '4' or '5' at all."""
+    """Measure each model: answer and '[EOS]' accuracy, and how often it says an answer at all."""
     # Head outputs of a wide stack on a whole split are too large for a processor's cache.
     at_once = max(_FEWEST_SENTENCES, _IN_CACHE // form.values[:, :, 0].numel())
     pieces = [form.logits(piece) for piece in asked.split(at_once)]
     at_equals, at_answer = torch.cat(pieces, dim=1).chunk(2, dim=1)
     shares = {
-        "accuracy": (four_margin(at_equals) > 0) == labels,
+        "accuracy": is_right(at_equals, labels, asked.language),
         "eos_accuracy": eos_margin(at_answer) > 0,
-        "says_answer": says_answer(at_equals),
+        "says_answer": says_answer(at_equals, asked.language),
     }
     return {name: right.double().mean(dim=-1) for name, right in shares.items()}
 
@@ -71,22 +76,27 @@ class Trainer:
     def __init__(self, stored: TrainingRun):
         self.stored, self.seeds, self.shared = stored, stored.seeds, stored.configs[0]
         splits = {name: getattr(stored.splits, name) for name in ("train", "validation", "test")}
+        self.language = stored.language
         self.labels = {name: split.labels for name, split in splits.items()}
         # In the form in which the closed form reads sentences, at '=' and at the answer at once.
         self.asked = {
-            name: Multiplicities.at_both(split.counts, self.shared.dtype)
+            name: Multiplicities.at_both(split.counts, self.shared.dtype, self.language)
             for name, split in splits.items()
         }
         self.learning_rate = self._per_model("learning_rate").unsqueeze(1)
         self.weight_decay = self._per_model("weight_decay").unsqueeze(1)
         self.eos_weight = self._per_model("eos_weight")
         frozen = () if self.shared.train_output_bias else ("b_out", "b_U")
-        self.frozen = places_of(frozen, self.shared.model)
+        self.frozen = places_of(frozen, self.shared.model, self.language)
 
     def initial_state(self) -> TrainState:
         """Draw every model's initial parameters from its own seed."""
         pairs = zip(self.stored.configs, self.seeds, strict=True)
-        rows = to_rows([initial_raw(config.model, seed, config.dtype) for config, seed in pairs])
+        raws = (
+            initial_raw(config.model, seed, config.dtype, d_vocab=self.language.d_vocab)
+            for config, seed in pairs
+        )
+        rows = to_rows(list(raws))
         optimiser = OPTIMISERS[self.shared.optimiser].for_rows(rows)
         return TrainState(rows, optimiser, history=[])
 
@@ -119,14 +129,19 @@ class Trainer:
         sentences = self.asked["train"].batch(at_both)
         leaf = state.rows.requires_grad_()
         if keep_masks is None:
-            logits = count_form_of(leaf, self.shared.model).logits(sentences)
+            logits = count_form_of(leaf, self.shared.model, self.language).logits(sentences)
         else:
             models = torch.arange(len(batch)).unsqueeze(1)
             logits = self._logits_with_dropout(leaf, sentences, keep_masks[models, at_both])
         at_equals, at_answer = logits.chunk(2, dim=1)
         labels = self.labels["train"][batch]
         loss = next_token_loss(
-            at_equals, at_answer, labels, self.eos_weight, self.shared.second_task
+            at_equals,
+            at_answer,
+            labels,
+            self.eos_weight,
+            self.shared.second_task,
+            self.language,
         )
         self._check_finite(loss, state.optimiser.steps)
         (gradient,) = torch.autograd.grad(loss.sum(), leaf)
@@ -144,11 +159,11 @@ class Trainer:
         rows: Rows,
         sentences: Multiplicities,
         keep: Float[Tensor, "model sample d_model"],
-    ) -> Float[Tensor, "model sample 8"]:
+    ) -> Float[Tensor, "model sample token"]:
         """Drop coordinates of what attention writes into the residual stream."""
         config = self.shared.model
-        parameters = transformer_lens_parameters(from_rows(rows, config), config)
-        form = CountForm.from_parameters(parameters, config.attn_scale)
+        parameters = transformer_lens_parameters(from_rows(rows, config, self.language), config)
+        form = CountForm.from_parameters(parameters, config.attn_scale, self.language)
         written = einsum(
             form.head_outputs(sentences),
             parameters["blocks.0.attn.W_O"],
@@ -164,7 +179,7 @@ class Trainer:
         epoch = step // self.stored.steps_per_epoch
         row: dict[str, Any] = {"epoch": epoch, "step": step, "loss": loss.tolist()}
         with torch.no_grad():
-            form = count_form_of(state.rows, self.shared.model)
+            form = count_form_of(state.rows, self.shared.model, self.language)
             for name in ("validation", "test"):
                 for metric, value in evaluate(form, self.asked[name], self.labels[name]).items():
                     row[f"{name}_{metric}"] = value.tolist()

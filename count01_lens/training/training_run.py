@@ -18,8 +18,11 @@ from count01_lens.common.text import listed, plural
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_int, check_ints
 from count01_lens.counts.closed_form import CountForm
-from count01_lens.models.build import hooked_transformer
+from count01_lens.models.build import hooked_transformer, language_of
 from count01_lens.models.checkpoints import save_checkpoint
+from count01_lens.tasks.count01 import Count01
+from count01_lens.tasks.counting import CountingLanguage
+from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Splits, make_splits
 from count01_lens.training.recipe import TrainConfig, check_stackable, steps_per_epoch
 from count01_lens.training.run_directory import TrainingRun
@@ -38,6 +41,7 @@ class TrainResult:
             row before), and accuracies on the validation and the test split.
         snapshots: parameters by step, for `at` and `count_form`.
         directory: where the run is stored, if anywhere.
+        task: what the models were trained on; None for Count01.
     """
 
     configs: tuple[TrainConfig, ...]
@@ -45,6 +49,7 @@ class TrainResult:
     history: pd.DataFrame
     snapshots: Mapping[int, Rows]
     directory: Path | None = None
+    task: CountingTask | None = None
 
     def __repr__(self) -> str:
         config, recipes = self.configs[0], len(set(self.configs))
@@ -82,11 +87,12 @@ class TrainResult:
         if model >= len(rows):
             raise ValueError(f"model: expected 0 to {len(rows) - 1}, got {model}")
         config = self.configs[model].model
-        return hooked_transformer(raw_of(rows, model, config), config)
+        raw = raw_of(rows, model, config, self._language)
+        return hooked_transformer(raw, config, self.task)
 
     def count_form(self, *, epoch: int | None = None, step: int | None = None) -> CountForm:
         """Return the token tables of the whole stack after an epoch or a step."""
-        return count_form_of(self._rows(epoch, step), self.configs[0].model)
+        return count_form_of(self._rows(epoch, step), self.configs[0].model, self._language)
 
     def save_models(self, directory: str | Path) -> list[Path]:
         """Write each trained model as a checkpoint, in a file named after its seed."""
@@ -99,6 +105,10 @@ class TrainResult:
             info = {"seed": seed, "recipe": config.to_dict(), "training": summary}
             paths.append(save_checkpoint(self.models[index], path, info=info))
         return paths
+
+    @property
+    def _language(self) -> CountingLanguage:
+        return language_of(self.task)
 
     def _rows(self, epoch: int | None, step: int | None) -> Rows:
         if epoch is not None and step is not None:
@@ -120,6 +130,7 @@ def train(
     config: TrainConfig | Sequence[TrainConfig] | None = None,
     *,
     seeds: Iterable[int] = (0,),
+    task: CountingTask | None = None,
     splits: Splits | None = None,
     directory: str | Path | None = None,
     snapshot_epochs: Iterable[int] | None = None,
@@ -132,7 +143,8 @@ def train(
         config: a recipe, or several whose models have one shape.
         seeds: of initialisation and batch order. A model depends on its own seed and recipe
             only, not on the others of the stack (up to rounding).
-        splits: the data; drawn with `config.data_seed` by default.
+        task: what to train on, with its data; Count01 by default.
+        splits: the data of Count01; drawn with `config.data_seed` by default.
         directory: where to keep the run. A run that was stopped, at any moment and in any way, goes
             on where it was and ends with the same bits (on the same machine, with the same
             versions and the same stack). A finished one is read.
@@ -151,12 +163,10 @@ def train(
         (2, 1)
     """
     configs, model_seeds = _stack_of(config, seeds)
-    splits = make_splits(configs[0].data_seed) if splits is None else splits
-    if not isinstance(splits, Splits):
-        raise TypeError(f"splits: expected the result of make_splits, got {splits!r}")
+    task, splits = _data(task, splits, configs[0])
     snapshot_steps = _snapshot_steps(configs[0], splits, snapshot_epochs, first_epoch_steps)
     path = None if directory is None else Path(directory)
-    run = TrainingRun(configs, model_seeds, splits, snapshot_steps, path)
+    run = TrainingRun(configs, model_seeds, splits, snapshot_steps, path, task)
     with run.opened(), torch.inference_mode(False), torch.enable_grad():
         trainer = Trainer(run)
         state = run.load_state() or trainer.initial_state()
@@ -164,7 +174,21 @@ def train(
         if state.epoch < epochs:
             with epochs_shown(epochs, state.epoch, len(configs), progress) as show:
                 trainer.run(state, show)
-    return TrainResult(configs, model_seeds, _history_frame(state.history, model_seeds), run, path)
+    history = _history_frame(state.history, model_seeds)
+    return TrainResult(configs, model_seeds, history, run, path, task)
+
+
+def _data(
+    task: CountingTask | None, splits: Splits | None, config: TrainConfig
+) -> tuple[CountingTask | None, Splits]:
+    """The task, None if it is Count01, and its data."""
+    language_of(task)  # raises if it is none
+    if task is not None and splits is not None:
+        raise ValueError("expected a task, or splits of Count01, got both")
+    if task is not None:
+        return (None if isinstance(task, Count01) else task), task.splits
+    splits = make_splits(config.data_seed) if splits is None else splits
+    return None, Count01(splits).splits
 
 
 def _stack_of(

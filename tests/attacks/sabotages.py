@@ -20,14 +20,13 @@ from count01_lens.attention.noticed_tokens import NoticedTokens
 from count01_lens.attention.patches import Ratios
 from count01_lens.common import bundle, storage
 from count01_lens.counts import readout
-from count01_lens.counts.closed_form import _SEEN, CountForm
-from count01_lens.counts.multiplicities import KEYS
+from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.rounding import Precision
 from count01_lens.heads import games, head_data, metrics, newton
 from count01_lens.models import hooks
-from count01_lens.tasks import dataset
 from count01_lens.tasks.count01 import CountPrompts
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
+from count01_lens.tasks.rules import Rule
 from count01_lens.training import trainer
 from count01_lens.views import figures, patching, plots
 
@@ -170,20 +169,20 @@ def swapped_sign(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def swapped(form, head, weights, bias):
         written = good(form, head, weights, bias)
-        return readout.CountReadout(written.scores, -written.values)
+        return readout.CountReadout(written.scores, -written.values, written.language)
 
     replace_everywhere(monkeypatch, good, swapped)
 
 
 def ties_are_four(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace_everywhere(
-        monkeypatch, dataset.labels_of, lambda counts: counts[..., 1] >= counts[..., 0]
+    monkeypatch.setattr(
+        Rule, "answer", lambda self, counts: (counts[..., 1] < counts[..., 0]).long()
     )
 
 
 def maximum_over_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     def outputs(self, sentences):
-        scores = self.scores[:, :, sentences.rows, KEYS] + _SEEN[sentences.rows].to(self.scores)
+        scores = self.scores[:, :, sentences.rows, self.keys] + sentences.seen.to(self.scores)
         numerator, denominator = self._sums(scores, sentences.n)
         return numerator / denominator.unsqueeze(-2)
 
@@ -239,8 +238,9 @@ def ties_in_roc_count_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def ratios_upside_down(monkeypatch: pytest.MonkeyPatch) -> None:
     good = Ratios._log_weights
 
-    def upside_down(self, numbers, own):
-        return good(dataclasses.replace(self, w01=1 / self.w01, w02=1 / self.w02), numbers, own)
+    def upside_down(self, numbers, own, language):
+        other = dataclasses.replace(self, w01=1 / self.w01, w02=1 / self.w02)
+        return good(other, numbers, own, language)
 
     monkeypatch.setattr(Ratios, "_log_weights", upside_down)
 

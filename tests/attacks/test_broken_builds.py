@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 import count01_lens as cl
 from count01_lens.common.threads import one_thread
-from count01_lens.counts import multiplicities, verification
-from count01_lens.tasks import count01, dataset
+from count01_lens.counts import choice_readout, readout
+from count01_lens.counts.closed_form import CountForm
+from count01_lens.heads import tables
 from tests.attacks import checks, faults, hostile_files, leaks, sabotages
 from tests.attacks.fork_server import ForkServer
 from tests.attacks.oracle_cases import ATTACKS
@@ -139,12 +141,11 @@ def test_a_build_with_broken_files_is_found(module, attack, sabotage, found, mon
 
 
 def test_a_sabotage_reaches_every_name(monkeypatch):
-    sabotages.ties_are_four(monkeypatch)
-    tie = cl.make_splits().test.counts[:1].clone()
-    tie[0, 1] = tie[0, 0]
-    modules = (dataset, count01, multiplicities, verification)
+    form, modules = CountForm.from_models([cl.example_model()]), (readout, choice_readout, tables)
+    expected = readout.readout(form, 3, np.ones(2), 0.0).values
+    sabotages.swapped_sign(monkeypatch)
     for module in modules:
-        assert module.labels_of(tie).tolist() == [True]
+        assert (module.readout(form, 3, np.ones(2), 0.0).values == -expected).all()
     monkeypatch.undo()
     for module in modules:
-        assert module.labels_of(tie).tolist() == [False]
+        assert (module.readout(form, 3, np.ones(2), 0.0).values == expected).all()

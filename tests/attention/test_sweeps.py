@@ -90,7 +90,7 @@ def test_a_deep_model_is_swept_through_hooks():
         (dict(values=[1, -1]), "w01: expected None or a number from 0 to infinity, got -1"),
         (dict(values=[None]), "at least one number"),
         (dict(values="1,2"), "values: expected several numbers"),
-        (dict(task="test"), "task: expected a Task, or the result of make_splits"),
+        (dict(task="test"), "task: expected a CountingTask, or the result of make_splits"),
     ],
 )
 def test_bad_sweeps(arguments, message):

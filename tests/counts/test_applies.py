@@ -202,8 +202,8 @@ def test_what_no_list_of_reasons_has_is_found_by_running_the_model():
 def test_a_closed_form_that_is_wrong_is_found_by_running_the_model(table, entry, monkeypatch):
     good = CountForm.from_parameters
 
-    def broken(parameters, attn_scale=1.0):
-        form = good(parameters, attn_scale)
+    def broken(*given):
+        form = good(*given)
         getattr(form, table)[entry] += 1e-6
         return form
 
@@ -215,9 +215,9 @@ def test_a_closed_form_that_is_wrong_is_found_by_running_the_model(table, entry,
 def test_a_model_is_run_once_and_again_when_it_was_changed(monkeypatch):
     runs, difference = [], applies._difference
 
-    def counted(model):
+    def counted(model, language):
         runs.append(model)
-        return difference(model)
+        return difference(model, language)
 
     monkeypatch.setattr(applies, "_FOUND", Remembered(most=9))
     monkeypatch.setattr(applies, "_difference", counted)
@@ -261,7 +261,7 @@ def test_tables_of_half_precision_are_computed_in_float32(dtype):
     model = cl.example_model().to(dtype)
     assert why_not_counts(model) is None
     form, same = CountForm.from_models([model]), CountForm.from_models([model.float()])
-    for name, table in vars(form).items():
+    for name, table in form.tables.items():
         assert table.dtype == torch.float32
         assert torch.equal(table, getattr(same, name))
     assert cl.qk_table(model, 2).shape == cl.ov_table(model, 2).shape == (8, 8)

@@ -145,9 +145,9 @@ def test_both_places_at_once_are_the_two_places():
 
 def test_tables_are_made_in_the_precision_that_is_asked_for():
     model = build_model(ModelConfig(d_embed=4, n_heads=2))
-    for table in vars(CountForm.from_models([model])).values():
+    for table in CountForm.from_models([model]).tables.values():
         assert table.dtype == torch.float32
-    for table in vars(CountForm.from_models([model], torch.float64)).values():
+    for table in CountForm.from_models([model], torch.float64).tables.values():
         assert table.dtype == torch.float64
 
 
@@ -177,7 +177,7 @@ def test_magnitudes_are_the_tables_of_absolute_parameters(scale_scores):
     for parameter in model.parameters():
         parameter.data.abs_()
     expected = CountForm.from_models([model], torch.float64)
-    for name, table in vars(expected).items():
+    for name, table in expected.tables.items():
         assert getattr(found, name).dtype == torch.float64
         torch.testing.assert_close(getattr(found, name), table)
     with pytest.raises(ValueError, match="expected a HookedTransformer"):

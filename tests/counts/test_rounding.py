@@ -301,7 +301,7 @@ def test_scores_that_rounding_can_turn_over_leave_the_range_of_the_values():
 def test_a_margin_at_the_bound_is_not_safe():
     model, counts = minimal_model(), torch.tensor([[3, 4, 5]])
     errors = RoundingErrors(model, torch.float64, 5)
-    both = sum(bound.of(counts) for bound in errors.bounds)
+    both = sum(bound.of(counts) for bound in errors.bounds[0, 1])
     unsafe = [
         errors.count_unsafe(counts, sign * both * by) for sign in (-1, 1) for by in (1, 1.001)
     ]

@@ -9,13 +9,15 @@ import torch
 
 import count01_lens as cl
 from count01_lens.heads.head_data import AskedHeads
-from count01_lens.tasks.count01 import ANSWERS, ENDS, CountPrompts, as_task
+from count01_lens.tasks.count01 import CountPrompts, as_task
 from count01_lens.tasks.dataset import Split
 from count01_lens.tasks.language import Token
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 from tests.helpers import TINY
 
 COUNTS = torch.tensor([[3, 5, 2], [5, 3, 2], [4, 4, 0], [0, 0, 0], [0, 1, 9], [1, 0, 0]])
+# A tie between '4' and '5' is decided for '5', as in the paper; '[EOS]' has to lead all others.
+ANSWERS, ENDS = (5, 6), (7, 0, 1, 2, 3, 4, 5, 6)
 FOURS = [True, False, False, False, True, False]
 
 

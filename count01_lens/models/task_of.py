@@ -1,0 +1,61 @@
+"""Which counting task a model is for: its tokenizer knows."""
+
+from typing import Any
+
+from count01_lens.common.types import HookedTransformer
+from count01_lens.models.build import language_of
+from count01_lens.tasks.count01 import Count01
+from count01_lens.tasks.counting import CountingLanguage
+from count01_lens.tasks.counting_task import CountingTask
+from count01_lens.tasks.dataset import Splits
+from count01_lens.tasks.places import COUNT01
+
+_UNKNOWN = object()
+
+
+def task_of(model: HookedTransformer) -> CountingTask:
+    """Return the counting task that a model was built for, trained on, or stored with.
+
+    Raises:
+        ValueError: its tokenizer is not that of a counting task.
+
+    Example:
+        >>> cl.task_of(cl.build_model(task=cl.counting_task("majority")))
+        CountingTask(majority: a b c → A B C: na > max(nb, nc); nb > nc)
+    """
+    task: Any = getattr(model.tokenizer, "counting_task", _UNKNOWN)
+    if task is _UNKNOWN:
+        got = type(model.tokenizer).__name__
+        raise ValueError(
+            f"model: expected the tokenizer of a counting task, got {got}; say which task it is "
+            "for where you use it"
+        )
+    return Count01() if task is None else task
+
+
+def counting_task_for(model: Any, task: CountingTask | Splits | None = None) -> CountingTask:
+    """Return a counting task, by default that of a model's tokenizer, or Count01.
+
+    A data set stands for Count01 on it.
+    """
+    if isinstance(task, Splits):
+        return Count01(task)
+    if isinstance(task, CountingTask):
+        return task
+    if task is not None:
+        expected = "a CountingTask, or the result of make_splits"
+        raise TypeError(f"task: expected {expected}, got {task!r:.80}")
+    known = getattr(getattr(model, "tokenizer", None), "counting_task", None)
+    return known if isinstance(known, CountingTask) else Count01()
+
+
+def language_for(
+    model: Any, task: CountingTask | CountingLanguage | None = None
+) -> CountingLanguage:
+    """Return the language of a task, by default that of a model's tokenizer, or of Count01."""
+    if isinstance(task, CountingLanguage):
+        return task
+    if task is not None:
+        return language_of(task)
+    known = getattr(getattr(model, "tokenizer", None), "counting_task", None)
+    return known.language if isinstance(known, CountingTask) else COUNT01
