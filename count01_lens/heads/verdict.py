@@ -55,7 +55,8 @@ class Verdict:
     def __str__(self) -> str:
         names = {"answer": "On the answer", "end": "On '[EOS]'"}
         said = (
-            f"{names.get(each.task, f'On the question {each.task!r}')} {each}" for each in self.tasks
+            f"{names.get(each.task, f'On the question {each.task!r}')} {each}"
+            for each in self.tasks
         )
         return ". ".join(said) + "."
 

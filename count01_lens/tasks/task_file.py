@@ -51,11 +51,11 @@ def read_task(path: str | PathLike[str]) -> Task:
         given = _object("the file", value, {"format": True, "train": True, "test": True}, "choices")
         if given["format"] != FORMAT or not is_int(given["format"]):
             raise ValueError(f"format: expected {FORMAT}, got {shortened(given['format'])}")
-        parts = [_prompts(name, given[name]) for name in _PARTS]
+        train, test = (_prompts(name, given[name]) for name in _PARTS)
         choices = given.get("choices")
         if choices is not None:
             _check_answers("choices", choices)
-        return Task(*parts, choices)
+        return Task(train, test, choices)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 

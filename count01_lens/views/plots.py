@@ -172,7 +172,7 @@ def shapley_table(analysis: HeadAnalysis) -> pd.DataFrame:
     estimates = sampled(analysis)
     if not estimates or len(analysis.heads) <= LARGEST_EXACT:
         return pd.DataFrame({metric: analysis.shapley(metric) for metric in analysis.pairs})
-    columns = {}
+    columns: dict[str, Any] = {}
     for metric, estimate in estimates.items():
         columns |= {metric: estimate.values, f"{metric}_error": estimate.standard_errors}
     return pd.DataFrame(columns)
