@@ -4,6 +4,8 @@ The lift of a head is what it writes into the logit of the right answer, above t
 writes into those of the other choices. Of two answers that is its margin.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
@@ -77,7 +79,9 @@ def plot_lifts(analysis: HeadAnalysis) -> Figure:
     axes.set_xticks(heads, words.heads, rotation=90 if len(heads) > 20 else 0)
     axes.set(xlabel="head", ylabel="logit above the other choices")
     axes.set_title("what each head writes for the right answer: median, 5 % to 95 %")
-    figure.legend(loc="outside lower center", ncols=min(4, len(answers)), frameon=False, fontsize=8)
+    if len(answers) > 1:
+        place: Any = {"loc": "outside lower center", "ncols": min(4, len(answers))}
+        figure.legend(frameon=False, fontsize=8, **place)
     return figure
 
 
@@ -129,12 +133,17 @@ def plot_effects(analysis: HeadAnalysis) -> Figure:
 
 
 def outliers(analysis: HeadAnalysis) -> list[int]:
-    """Heads worth a label: those farthest from the diagonal, and those of largest effect."""
+    """Heads worth a label: farthest from the diagonal or of largest effect, and not too close."""
     heads = analysis.heads
-    far = heads["self_repair"].abs().sort_values(ascending=False, kind="stable")
-    large = heads["total_effect"].abs().sort_values(ascending=False, kind="stable")
-    half = _MOST_LABELS // 2
-    return sorted({*far.index[:half], *large.index[:half]})
+    places = heads[["direct_effect", "total_effect"]].to_numpy()
+    apart = 0.05 * np.ptp(places) or 1.0
+    by_size = [heads[name].abs().to_numpy().argsort()[::-1] for name in EFFECTS[::-1]]
+    chosen: list[int] = []
+    for head in np.stack(by_size, axis=1).flatten().tolist():
+        far = [np.abs(places[head] - places[other]).max() > apart for other in chosen]
+        if all(far) and len(chosen) < _MOST_LABELS:
+            chosen.append(head)
+    return chosen
 
 
 def effects_in_words(analysis: HeadAnalysis) -> str:

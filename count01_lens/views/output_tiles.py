@@ -33,6 +33,7 @@ from count01_lens.views.figures import (
     pale,
 )
 
+_FEW_POINTS = 500  # of so few, each has to be seen
 _KEY_INCHES = 0.5  # height of what says which colour is which answer
 _MARGIN, _HEADER = 0.04, 0.11  # of a tile: around the frame, and for the title above it
 
@@ -92,20 +93,18 @@ def tiles_figure(
     axes.set_axis_off()
     axes.set(xlim=(0, columns), ylim=(0, rows))
     colours = tiles[0].colours
-    test = {colour: list[Array]() for colour in colours}
-    train = {pale(colour): list[Array]() for colour in colours}
+    test, train = ([list[Array]() for _ in colours] for _ in range(2))
     probes = []
     for number, tile in enumerate(tiles):
         corner = np.array([number % columns, rows - 1 - number // columns], dtype=float)
-        probes += _draw_tile(axes, tile, corner, list(test.values()), list(train.values()))
-    clouds = [
-        (colour, some, 2 + 0.1 * number) for number, (colour, some) in enumerate(test.items())
-    ]
-    clouds += [(colour, some, 1.0) for colour, some in train.items()]
+        probes += _draw_tile(axes, tile, corner, test, train)
+    clouds = [(colours[n], some, 2 + 0.1 * n) for n, some in enumerate(test)]
+    clouds += [(pale(colours[n]), some, 1.0) for n, some in enumerate(train)]
+    size = 2.2 if len(tiles[0].outputs) > _FEW_POINTS else 4.0
     for colour, some, order in clouds:
         if some:
             x, y = np.concatenate(some).T
-            axes.plot(x, y, ".", color=colour, ms=2.2, mew=0, zorder=order, rasterized=True)
+            axes.plot(x, y, ".", color=colour, ms=size, mew=0, zorder=order, rasterized=True)
     over = 4 + 0.1 * len(colours) * (len(colours) > MOST_COLOURS)
     axes.add_collection(LineCollection(probes, colors=END, linewidths=1.4, zorder=over))
     if answers:

@@ -145,11 +145,11 @@ def plot_shapley(analysis: HeadAnalysis) -> Figure:
     few = len(shown) < len(table)
     figure, axes = new_figure(11.0 if few else 8.0, 4.0)
     heads, width = np.arange(len(shown)), 0.8 / len(metrics)
-    colours = itertools.cycle((FIVE, NEUTRAL, FOUR, END))
-    for number, (metric, colour) in enumerate(zip(metrics, colours, strict=False)):
+    colours = dict(zip(METRICS, itertools.cycle((FIVE, NEUTRAL, FOUR, END)), strict=False))
+    for number, metric in enumerate(metrics):
         offset = (number - (len(metrics) - 1) / 2) * width
         label, error = METRICS[metric].label, f"{metric}_error"
-        axes.bar(heads + offset, shown[metric], width, color=colour, label=label)
+        axes.bar(heads + offset, shown[metric], width, color=colours[metric], label=label)
         if error in shown:
             axes.errorbar(
                 heads + offset, shown[metric], shown[error], fmt="none", ecolor="black", lw=0.8

@@ -24,7 +24,7 @@ from count01_lens.views.document import element, in_notebook, write_page
 from count01_lens.views.pieces import facts, paragraph, table, tiles, unfolding
 from count01_lens.views.plots import strongest
 from count01_lens.views.prompt_view import LONGEST
-from count01_lens.views.report_figures import groups_part, looks_part, pairs_part
+from count01_lens.views.report_figures import MOST_TILES, groups_part, looks_part, pairs_part
 from count01_lens.views.report_heads import effects_part, heads_part, readouts_part
 from count01_lens.views.report_page import Part, report_page
 from count01_lens.views.wording import Words, of_count01, output_texts, title_of
@@ -183,7 +183,9 @@ def _example_part(
     lengths = [len(row) for row in prompts.sequences()]
     number = next((n for n, length in enumerate(lengths) if length <= LONGEST), 0)
     tokens, position = prompts.sequences()[number].tolist(), prompts.positions[number]
-    heads, answer = strongest(analysis), int(prompts.answers[number])
+    answer, heads = int(prompts.answers[number]), strongest(analysis)
+    if len(heads) < len(analysis.heads):
+        heads = strongest(analysis, MOST_TILES)
     shown: dict[str, Any] = {"heads": heads, "position": position}
     views = [
         show_attention(model, tokens, **shown),

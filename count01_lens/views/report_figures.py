@@ -30,6 +30,7 @@ from count01_lens.views.report_page import Part
 from count01_lens.views.wording import Words, others_replaced
 
 LARGEST_TABLE = 1_000_000
+MOST_TILES = 16  # pictures of outputs, where there are too many heads to show them all
 _GROUPS = "All groups: cooperate, repeat or compete"
 _VALUE_VECTORS = (
     " Circled digits are the value vectors of the tokens, at the edge where they lie outside."
@@ -57,9 +58,10 @@ def pairs_part(analysis: HeadAnalysis, words: Words) -> Part | None:
             "Blue pairs have a higher s-acc than the better of their heads, red ones a lower one.",
         )
     )
-    text = f"{share} of the pairs have an s-acc more than 0.01 above that of their better head."
-    if len(known) < len(gains):
-        text = f"Of {len(gains):,} pairs {len(known):,} were measured. {text}"
+    some = len(known) < len(gains)
+    text = f"Of {len(gains):,} pairs {len(known):,} were measured. " * some
+    which = "them" if some else "the pairs"
+    text += f"{share} of {which} have an s-acc more than 0.01 above that of their better head."
     return Part("pairs", "Pairs of heads", [paragraph(text), figures(drawn)])
 
 
@@ -246,6 +248,8 @@ def _ratios_figure(analysis: HeadAnalysis) -> Markup:
 def _outputs_figure(analysis: HeadAnalysis, words: Words, model: HookedTransformer) -> Markup:
     data, s_acc = analysis.data, analysis.table["s_acc"]
     heads = plots.strongest(analysis)
+    if len(heads) < len(s_acc):
+        heads = plots.strongest(analysis, MOST_TILES)
     which = "each head" if len(heads) == len(s_acc) else f"the {len(heads)} heads of best s-acc"
     outputs = data.test_outputs[:, heads].reshape(len(data.test_labels), -1)
     names = [

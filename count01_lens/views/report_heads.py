@@ -13,7 +13,7 @@ from count01_lens.views.effect_plots import EFFECTS, effects_in_words, has_effec
 from count01_lens.views.pieces import badge, bullets, figures, paragraph, table, unfolding
 from count01_lens.views.report_figures import csv_link, drawn_with_data
 from count01_lens.views.report_page import Part
-from count01_lens.views.wording import Words, others_replaced
+from count01_lens.views.wording import Words, said_with
 
 BADGES = {
     "successful": badge("●", "successful", "good"),
@@ -92,9 +92,8 @@ def _cell(column: str, value: float) -> str:
 
 
 def _meanings(analysis: HeadAnalysis, words: Words) -> list[str]:
-    replaced = others_replaced(analysis)
     shown = METRICS.values() if words.is_count01 else metrics_of(analysis.data)
-    found = [f"{each.label}: {each.meaning.replace('set to zero', replaced)}." for each in shown]
+    found = [f"{each.label}: {said_with(analysis, each.meaning)}." for each in shown]
     subsets = list(analysis.data.answer.subsets)
     if words.is_count01:
         found.append(

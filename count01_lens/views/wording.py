@@ -15,10 +15,11 @@ from count01_lens.heads.tables import head_labels
 from count01_lens.tasks.count01 import Count01
 
 LONGEST_TOKEN = 24  # characters of a token that are shown
+# What stands in the place of heads that are taken out.
 _REPLACED = {
     "zero": "set to zero",
-    "mean": "set to their mean",
-    "resample": "resampled from other prompts",
+    "mean": "set to their mean over training prompts",
+    "resample": "resampled from other training prompts",
 }
 
 
@@ -79,6 +80,12 @@ def others_replaced(analysis: HeadAnalysis) -> str:
     """What is done to the heads outside a group."""
     mode = getattr(analysis.data, "ablation", "zero")
     return _REPLACED.get(mode, f"ablated ({mode})")
+
+
+def said_with(analysis: HeadAnalysis, meaning: str) -> str:
+    """The meaning of a metric, with what is done to the heads outside a group."""
+    replaced = others_replaced(analysis)
+    return meaning.replace("taken out", replaced).replace("set to zero", replaced)
 
 
 def title_of(analysis: HeadAnalysis, words: Words) -> str:

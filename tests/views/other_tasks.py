@@ -44,7 +44,7 @@ def model_of(*, seed=0, scale=0.6, **fields):
     return model
 
 
-def most_frequent(n=120, *, seed=0, subsets=True, answers=3):
+def most_frequent(n=90, *, seed=0, subsets=True, answers=3):
     """Which of the symbols 1, 2, ... is most frequent; 0 begins and 8 asks."""
     rng = np.random.default_rng(seed)
     rows = [[0, *rng.integers(1, answers + 1, rng.integers(3, 9)), 8] for _ in range(n)]
@@ -57,7 +57,7 @@ def most_frequent(n=120, *, seed=0, subsets=True, answers=3):
     )
 
 
-def named_second(n=400, *, n_names=60, seed=0):
+def named_second(n=300, *, n_names=60, seed=0):
     """Which name comes second: as many answers as names. The last token asks."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, n_names, (n, 4))
@@ -97,7 +97,9 @@ def many_heads(model=None, task=None, *, n_sampled=2):
     pairs = {}
     for name in ("l_acc", "roc_auc", "s_acc"):
         pairs[name] = np.full((144, 144), np.nan)
-        several = np.maximum.outer(heads[name].to_numpy(), heads[name].to_numpy())[np.ix_(best, best)]
+        several = np.maximum.outer(heads[name].to_numpy(), heads[name].to_numpy())[
+            np.ix_(best, best)
+        ]
         pairs[name][np.ix_(best, best)] = np.minimum(several + 0.05, 1.0)
         np.fill_diagonal(pairs[name], heads[name])
     analysis = HeadAnalysis(
