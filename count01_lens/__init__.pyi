@@ -15,6 +15,7 @@ from .counts.compact import compact_logits as compact_logits
 from .counts.readout import ov_table as ov_table
 from .counts.readout import qk_table as qk_table
 from .counts.verification import verify as verify
+from .heads.accuracy import accuracy as accuracy
 from .heads.analysis import HeadAnalysis as HeadAnalysis
 from .heads.analysis import analyze_heads as analyze_heads
 from .heads.probes import LinearSVM as LinearSVM

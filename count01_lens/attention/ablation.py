@@ -1,16 +1,21 @@
-"""Heads taken out of a model: their outputs replaced by zero, or by their mean."""
+"""Heads taken out of a model: their outputs replaced by zero, their mean, or other outputs."""
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, get_args
+
+from torch import Tensor
 
 from count01_lens.attention.interventions import HookList, Intervention
 from count01_lens.attention.rows import PatchedForm
 from count01_lens.attention.seen_tokens import SeenTokens
 from count01_lens.common.types import HookedTransformer
-from count01_lens.common.validation import check_choice
+from count01_lens.common.validation import check_choice, check_seed
 from count01_lens.counts.closed_form import CountForm
+from count01_lens.heads.hook_runner import HookRunner
+from count01_lens.heads.replacements import Mode, Replacement
 from count01_lens.heads.runners import CountRunner, as_prompts, head_outputs
 from count01_lens.models.build import check_model
 from count01_lens.models.hooks import (
@@ -18,12 +23,12 @@ from count01_lens.models.hooks import (
     ablation_hooks,
     check_heads,
     head_numbers,
+    replacing_hooks,
     several_heads,
 )
+from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.dataset import CountsLike, make_splits
 from count01_lens.tasks.prompts import Prompts
-
-Mode = Literal["zero", "mean"]
 
 
 @dataclass(frozen=True)
@@ -33,24 +38,28 @@ class Ablate(Intervention):
     Attributes:
         heads: numbers, or (layer, head) pairs.
         mode: "zero" puts zeros in the place of their outputs, "mean" their mean at the query
-            position over some data.
-        data: what the mean is taken over; the default training split if None.
+            position over some data, "resample" their outputs on another prompt of it, drawn for
+            each prompt that is run (`heads.replacements` says how).
+        data: what mean and outputs are taken from; the default training split of Count01 if None.
+        seed: of "resample".
     """
 
     heads: tuple[HeadName, ...]
     mode: Mode = "zero"
     data: CountsLike | Prompts | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", several_heads(self.heads))
-        check_choice("mode", self.mode, ("zero", "mean"))
+        check_choice("mode", self.mode, get_args(Mode))
+        check_seed(self.seed)
 
     def on_counts(self, form: CountForm) -> CountForm | None:
-        """Apply it to tables over counts, unless its mean is over prompts written out as tokens."""
+        """Apply it to tables over counts, unless it needs prompts written out as tokens."""
         numbers = head_numbers(self.heads, 1, form.scores.shape[1])
         if self.mode == "zero":
             return form.with_outputs_of(numbers, 0.0)
-        if isinstance(self.data, Prompts):
+        if isinstance(self.data, Prompts) or self.mode == "resample":
             return None
         means = CountRunner(form).outputs(as_prompts(self._data())).mean(dim=0)
         return PatchedForm.of(form).with_outputs_of(numbers, means[numbers])
@@ -58,11 +67,44 @@ class Ablate(Intervention):
     def _hooks(self, model: HookedTransformer, seen: SeenTokens) -> HookList:
         check_model(model, d_vocab=None)
         numbers = check_heads(model, self.heads)
-        means = head_outputs(model, self._data()).mean(dim=0) if self.mode == "mean" else None
-        return ablation_hooks(model, numbers, means=means)
+        if self.mode == "zero":
+            return ablation_hooks(model, numbers)
+        if self.data is None and model.cfg.d_vocab != D_VOCAB:
+            raise ValueError(
+                f"data: expected prompts for mode={self.mode!r}, got none, and the model is not of "
+                "Count01, which has its own; give data=prompts"
+            )
+        if self.mode == "mean":
+            means = head_outputs(model, self._data()).mean(dim=0)
+            return ablation_hooks(model, numbers, means=means)
+        prompts = as_prompts(self._data(), model=model)
+        replacement = Replacement.by(HookRunner(model), "resample", prompts, self.seed)
+        return _resampling_hooks(model, numbers, replacement, seen)
 
     def _data(self) -> CountsLike | Prompts:
         return make_splits().train if self.data is None else self.data
+
+
+def _resampling_hooks(
+    model: HookedTransformer, numbers: list[int], replacement: Replacement, seen: SeenTokens
+) -> HookList:
+    """Replace outputs by those on other prompts, which are drawn by the tokens that are run."""
+    layers = sorted({number // model.cfg.n_heads for number in numbers})
+    seen.need(layers)
+    mine = threading.local()  # each thread that runs the model runs its own tokens
+
+    def note_tokens(pattern: Tensor, hook: Any) -> Tensor:
+        mine.tokens = seen.attended(pattern, hook).keys
+        if pattern.shape[-2] != pattern.shape[-1]:
+            raise ValueError(
+                "ablation: expected whole prompts to resample outputs for, got a run on a cache; "
+                "run without it, or use mode='mean'"
+            )
+        return pattern
+
+    points = [(f"blocks.{layer}.attn.hook_pattern", note_tokens) for layer in layers]
+    values = replacing_hooks(model, numbers, lambda layer: replacement.in_layer(layer, mine.tokens))
+    return [*points, *values]
 
 
 @contextmanager
@@ -72,6 +114,7 @@ def ablate_heads(
     mode: Mode = "zero",
     *,
     data: CountsLike | Prompts | None = None,
+    seed: int = 0,
 ) -> Iterator[HookedTransformer]:
     """Take heads out of a model for the length of a `with` block.
 
@@ -84,5 +127,5 @@ def ablate_heads(
         >>> torch.equal(left, model.b_U)
         True
     """
-    with Ablate(heads, mode, data).applied(model):  # type: ignore[arg-type]
+    with Ablate(heads, mode, data, seed).applied(model):  # type: ignore[arg-type]
         yield model

@@ -1,13 +1,14 @@
 """Progress of long work: a bar in a terminal or notebook, plain lines or nothing elsewhere."""
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
-from count01_lens.common.text import plural
+from count01_lens.common.text import duration, plural
 
 Item = TypeVar("Item")
 
@@ -60,6 +61,38 @@ def track(items: Iterable[Item], total: int, label: str, show: bool | None) -> I
     from tqdm.auto import tqdm
 
     yield from tqdm(items, total=total, desc=label, leave=False, dynamic_ncols=True)
+
+
+@contextmanager
+def counted(total: int, label: str, show: bool | None) -> Iterator[Callable[[int], Any]]:
+    """Show how much of something long is done; call what this gives with how much was added.
+
+    A bar in a terminal or notebook, unless `show` is False, which says how long it will take; lines
+    elsewhere, if it is True: after the first second an estimate of the time, then each tenth.
+    """
+    if show is not False and _watched():
+        from tqdm.auto import tqdm
+
+        with tqdm(total=total, desc=label, leave=False, dynamic_ncols=True) as progress_bar:
+            yield progress_bar.update
+        return
+    start, done, told = time.monotonic(), 0, 0
+
+    def write(more: int) -> None:
+        nonlocal done, told
+        done += more
+        seconds = time.monotonic() - start
+        if not show or seconds < 1 or done >= total:
+            return
+        if told == 0:
+            left = seconds * (total - done) / done
+            print(f"{label}: about {duration(left)} to go", file=sys.stderr, flush=True)
+            told = max(1, done * 10 // total)
+        elif done * 10 // total > told:
+            told = done * 10 // total
+            print(f"{label}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+
+    yield write
 
 
 def _watched() -> bool:

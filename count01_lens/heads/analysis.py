@@ -1,9 +1,11 @@
 """`analyze_heads(model)`: every head, every pair, every group, and an answer in words."""
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -11,7 +13,7 @@ from jaxtyping import Float
 
 from count01_lens.common.text import plural, short
 from count01_lens.common.types import Array, HookedTransformer
-from count01_lens.common.validation import check_choice
+from count01_lens.common.validation import check_choice, check_int, check_seed
 from count01_lens.heads.games import (
     Estimate,
     Value,
@@ -20,7 +22,7 @@ from count01_lens.heads.games import (
     shapley_interactions,
     shapley_values,
 )
-from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, all_groups
+from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, GroupsInWork
 from count01_lens.heads.head_data import HeadData, collect, runner_for_task
 from count01_lens.heads.made_from import MadeFrom
 from count01_lens.heads.metrics import (
@@ -33,13 +35,22 @@ from count01_lens.heads.metrics import (
     metrics_of,
 )
 from count01_lens.heads.probe_fits import Fits, check_probe
+from count01_lens.heads.replacements import Mode
 from count01_lens.heads.runners import CountRunner
-from count01_lens.heads.tables import count_table, head_labels, head_table, pair_matrices
+from count01_lens.heads.tables import (
+    count_table,
+    head_labels,
+    head_table,
+    pair_matrices,
+    strongest,
+)
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
 from count01_lens.tasks.count01 import as_task
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Task
+
+BUDGET = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +60,16 @@ class HeadAnalysis:
     Attributes:
         heads: a row per head: layer, head, a column per metric, s-acc on the task's subsets,
             category. mean_margin and std_margin: by how much the head favours the first of two
-            answers over the second.
+            answers over the second. direct_effect, total_effect and self_repair, for models in
+            which heads reach the logits by more than one way: by how much the head lifts the right
+            answer, by what it writes into the logits and by what is lost without it, and the
+            difference.
         counts: for models that can be run on counts, a row per head: w01, w02, head_weight, readout
             (the fitted probe as an inequality over counts) and learned_readout (the model's own
             direction); both are rounded, and readout_off and learned_readout_off are the shares of
             test sentences that they decide otherwise as written; else None.
-        pairs: for each metric a matrix of all pairs, with single heads on the diagonal.
+        pairs: for each metric a matrix of all pairs, with single heads on the diagonal; NaN for
+            pairs that were not measured.
         accuracy: of the whole model on the test prompts: by question, and on the subsets.
         notes: what does not apply to this model, and why.
         data: what the metrics were computed from.
@@ -63,6 +78,7 @@ class HeadAnalysis:
             nobody knows, as of probes of scikit-learn.
         made_from: fingerprints of the model and the task.
         known_groups: all groups, where they were computed: see `with_groups`.
+        sampled: where heads are too many for all groups, estimated Shapley values, by metric.
         model: what was analysed, for figures and reports; a loaded analysis has None.
         task: likewise what it was asked.
     """
@@ -77,6 +93,7 @@ class HeadAnalysis:
     worst_gradient: float
     made_from: MadeFrom = field(repr=False)
     known_groups: AllGroups | None = field(default=None, repr=False)
+    sampled: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
     model: HookedTransformer | None = field(default=None, repr=False)
     task: Task | None = field(default=None, repr=False)
 
@@ -95,8 +112,10 @@ class HeadAnalysis:
         return np.asarray(gains)
 
     def pairs_table(self) -> pd.DataFrame:
-        """All pairs as a table: the two heads, their metrics, and the gain in s-acc."""
+        """All measured pairs as a table: the two heads, their metrics, and the gain in s-acc."""
         first, second = np.triu_indices(len(self.heads), 1)
+        known = ~np.isnan(self.pairs["s_acc"][first, second])
+        first, second = first[known], second[known]
         columns = {name: matrix[first, second] for name, matrix in self.pairs.items()}
         gain = self.gains[first, second]
         return pd.DataFrame({"first": first, "second": second, **columns, "s_acc_gain": gain})
@@ -104,7 +123,8 @@ class HeadAnalysis:
     def groups(self, *, progress: bool | None = None) -> pd.DataFrame:
         """Metrics of every group: mask (bit i = head i), size, metrics. Computed at the first call.
 
-        `with_groups` gives an analysis that has them in its file and its report.
+        Ctrl-C keeps what is done: the next call goes on from there. `with_groups` gives an analysis
+        that has them in its file and its report.
         """
         return self._all_groups(progress).table
 
@@ -122,10 +142,25 @@ class HeadAnalysis:
         """Exact Shapley interaction of each pair; Shapley values on the diagonal."""
         return shapley_interactions(self._values(metric))
 
-    def sampled_shapley(self, metric: str, *, n_permutations: int = 100, seed: int = 0) -> Estimate:
-        """Estimate Shapley values, with standard errors, for any number of heads."""
-        value, n_heads = self._value(metric), self.data.n_heads
-        return sampled_shapley(value, n_heads, n_permutations=n_permutations, seed=seed)
+    def sampled_shapley(
+        self,
+        metric: str,
+        *,
+        n_permutations: int = 100,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> Estimate:
+        """Estimate Shapley values, with standard errors, for any number of heads.
+
+        Measures as many groups as there are heads for each of `n_permutations` orders.
+        """
+        return sampled_shapley(
+            self._value(metric),
+            self.data.n_heads,
+            n_permutations=n_permutations,
+            seed=seed,
+            progress=progress,
+        )
 
     def sampled_interactions(self, metric: str, *, n_samples: int = 50, seed: int = 0) -> Estimate:
         """Estimate interactions of all pairs, with standard errors, for any number of heads."""
@@ -154,6 +189,8 @@ class HeadAnalysis:
         text = f"{plural(len(self.heads), 'head')}: {kinds} ({bounds})."
         if len(self.heads) == 1:
             return text + " There is no other to compete or cooperate with."
+        if len(self.heads) > LARGEST_EXACT:
+            return text + " They are too many for all groups: see .sampled, or .sampled_shapley()."
         if self.known_groups is None:
             return text + " See .verdict, or .with_groups(), for whether they cooperate."
         return f"{text} {self.verdict}"
@@ -205,13 +242,18 @@ class HeadAnalysis:
         if self.known_groups is not None:
             return self.known_groups
         if not self._computed:
-            self._computed.append(all_groups(self.data, progress=progress))
+            self._computed.append(self._in_work.finish(progress=progress))
         return self._computed[0]
 
     @cached_property
     def _computed(self) -> list[AllGroups]:
         """Groups kept for the next call; what an analysis says of itself does not depend on it."""
         return []
+
+    @cached_property
+    def _in_work(self) -> GroupsInWork:
+        """Groups that are not all measured yet."""
+        return GroupsInWork(self.data)
 
     def _metric(self, name: str) -> Metric:
         check_choice("metric", name, [metric.name for metric in metrics_of(self.data)])
@@ -236,7 +278,14 @@ class HeadAnalysis:
 
 
 def analyze_heads(
-    model: HookedTransformer, task: Task | Splits | None = None, *, probe: Any = None
+    model: HookedTransformer,
+    task: Task | Splits | None = None,
+    *,
+    probe: Any = None,
+    ablation: Mode = "zero",
+    seed: int = 0,
+    budget: int = BUDGET,
+    progress: bool | None = None,
 ) -> HeadAnalysis:
     """Analyse every head and every pair of heads of a model.
 
@@ -245,6 +294,14 @@ def analyze_heads(
             layers is run on sequences through hooks; what does not apply to it is noted.
         task: what it is asked; a data set stands for Count01 on it. The paper's by default.
         probe: any scikit-learn classifier; by default a linear SVM, as in the paper.
+        ablation: what stands in the place of heads that are taken out of the model: "zero", as in
+            the paper; "mean", their mean at the query position over training prompts; "resample",
+            their output on another training prompt.
+        seed: of resampling, and of random groups.
+        budget: if there are too many heads for all groups (more than 18), how many groups may be
+            measured besides single heads: a quarter are pairs of the strongest heads, the others
+            are for estimated Shapley values of l-acc.
+        progress: show progress; None shows it in a terminal or notebook only.
 
     Example:
         >>> analysis = cl.analyze_heads(cl.example_model())
@@ -253,12 +310,25 @@ def analyze_heads(
         >>> print(analysis.table["readout"][3])
         n1 − n0 + 0.001·n2 − 0.496 > 0
     """
-    task = as_task(task)
+    task = as_task(task).for_model(model)
     if probe is not None:
         check_probe(probe)
+    check_choice("ablation", ablation, get_args(Mode))
+    check_seed(seed)
+    check_int("budget", budget, at_least=0)
     runner = runner_for_task(model, task)
-    data = collect(runner, task, probe)
-    singles = Groups(data, np.eye(data.n_heads, dtype=bool))
+    if shared := task.n_shared():
+        warnings.warn(
+            f"{shared} of {len(task.questions['answer'].test)} test prompts are among the training "
+            "prompts: probes have seen them, and s-acc is not that of new prompts",
+            stacklevel=2,
+        )
+    data = collect(runner, task, probe, ablation=ablation, seed=seed)
+    singles = Groups(data, np.eye(data.n_heads, dtype=bool), progress=progress)
+    heads = head_table(singles, head_names(model))
+    many = data.n_heads > LARGEST_EXACT
+    among = strongest(heads, budget // 4) if many else None
+    pairs = pair_matrices(singles, heads, among, progress=progress)
     counts, notes = None, []
     if isinstance(runner, CountRunner):
         counts = count_table(runner.form, singles.fits, task)
@@ -267,20 +337,30 @@ def analyze_heads(
             notes = [f"its weights are {own}; what they compute is computed in {used}"]
     else:
         notes = [f"no attention ratios, head weights or count read-outs: {runner.why_not_counts}"]
-    if data.n_heads > LARGEST_EXACT:
-        notes.append(f"{data.n_heads} heads: too many for all groups; use .sampled_shapley(metric)")
-    heads = head_table(singles, head_names(model))
-    pairs, worst = pair_matrices(singles, heads)
-    return HeadAnalysis(
+    if among is not None:
+        notes.append(
+            f"{data.n_heads} heads: too many for all groups; pairs of the {len(among)} strongest, "
+            f"and Shapley values from random orders of heads, as a budget of {budget} groups allows"
+        )
+    if pairs.n_missing:
+        notes.append(f"interrupted: {pairs.n_missing} pairs were not measured")
+    analysis = HeadAnalysis(
         heads=heads,
         counts=counts,
-        pairs=pairs,
+        pairs=pairs.matrices,
         accuracy=data.accuracies(),
         notes=tuple(notes),
         data=data,
         fits=singles.fits,
-        worst_gradient=float(np.fmax(worst, singles.fits.worst_gradient)),
+        worst_gradient=float(np.fmax(pairs.worst_gradient, singles.fits.worst_gradient)),
         made_from=MadeFrom.of(model, runner, task),
         model=model,
         task=task,
     )
+    orders = (budget - budget // 4) // data.n_heads
+    if not many or orders < 2:
+        return analysis
+    estimate = analysis.sampled_shapley(
+        "l_acc", n_permutations=orders, seed=seed, progress=progress
+    )
+    return replace(analysis, sampled={"l_acc": estimate})

@@ -7,7 +7,7 @@ that the others call for.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,13 +16,16 @@ import torch
 from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
 from count01_lens.common.storage import DamagedFileError
 from count01_lens.common.types import Array
+from count01_lens.common.validation import check_choice, check_int
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.games import Estimate
 from count01_lens.heads.groups import AllGroups
 from count01_lens.heads.head_data import AskedHeads, HeadData
 from count01_lens.heads.made_from import MadeFrom, Seen
 from count01_lens.heads.metrics import CATEGORIES, metrics_of
 from count01_lens.heads.probe_fits import ManyFits
+from count01_lens.heads.replacements import Mode
 
 KIND = "analysis"
 # Kind and axes of arrays: f for numbers, i for whole ones, b for yes or no.
@@ -32,6 +35,7 @@ _DATA = {
     "test_outputs": "f test head d_head",
 }
 _ASKED = {"heads": "f {0} head {0}_choice", "rest": "f {0} {0}_choice", "answers": "i {0}"}
+_SAMPLED = {"values": "f head", "standard_errors": "f head"}
 _FITS = {"starts": "f head row feature", "objectives": "f head", "gradient_norms": "f head"}
 _FITS |= {"n_iter": "i head", "classes": "b class"}  # of several choices their numbers
 
@@ -54,6 +58,8 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
         "notes": list(analysis.notes),
         "questions": {name: sorted(asked.subsets) for name, asked in data.asked.items()},
         "additive": data.group_logits is None,
+        "ablation": data.ablation,
+        "sampled": {name: found.n_samples for name, found in analysis.sampled.items()},
         "probe": None if data.probe is None else repr(data.probe),
         "eps": data.eps,
         "made_from": {"model": analysis.made_from.model, "task": analysis.made_from.task},
@@ -75,6 +81,10 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
     for name, asked in data.asked.items():
         arrays |= _under(f"asked.{name}", {part: getattr(asked, part) for part in _ASKED})
         arrays |= _under(f"subsets.{name}", asked.subsets)
+        if asked.instead is not None:
+            arrays[f"asked.{name}.instead"] = asked.instead
+    for name, found in analysis.sampled.items():
+        arrays |= _under(f"sampled.{name}", {part: getattr(found, part) for part in _SAMPLED})
     arrays |= _under("seen", seen.values)
     if isinstance(analysis.fits, ManyFits):
         arrays |= _under("fits", {name: getattr(analysis.fits, name) for name in _FITS})
@@ -139,6 +149,7 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
         worst_gradient=worst,
         made_from=_made_from(text, arrays, data),
         known_groups=_groups(names, arrays, data.n_heads, worst),
+        sampled=_sampled(text, arrays, names, sizes),
     )
 
 
@@ -149,7 +160,8 @@ def _data_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> tuple[HeadDat
     asked = {}
     for name in _texts(list(text["questions"])):
         subsets = dict.fromkeys(_texts(text["questions"][name]), f"b {name}")
-        forms = {part: form.format(name) for part, form in _ASKED.items()}
+        parts_of = _ASKED if text["ablation"] == "zero" else _ASKED | {"instead": _ASKED["heads"]}
+        forms = {part: form.format(name) for part, form in parts_of.items()}
         found = _read(f"asked.{name}", forms, arrays, sizes)
         if not 0 <= found["answers"].min() <= found["answers"].max() < found["rest"].shape[1]:
             raise ValueError(f"{name}: expected answers among its choices")
@@ -160,7 +172,28 @@ def _data_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> tuple[HeadDat
     probe = None if text["probe"] is None else LostProbe(*_texts([text["probe"]]))
     run = None if text["additive"] is True else _cannot_run
     eps = _eps(text["eps"])
-    return HeadData(**parts, asked=asked, group_logits=run, probe=probe, eps=eps), sizes
+    check_choice("ablation", text["ablation"], get_args(Mode))
+    data = HeadData(
+        **parts,
+        asked=asked,
+        group_logits=run,
+        ablation=text["ablation"],
+        probe=probe,
+        eps=eps,
+    )
+    return data, sizes
+
+
+def _sampled(
+    text: Mapping[str, Any], arrays: dict[str, Array], names: list[str], sizes: dict[str, int]
+) -> dict[str, Estimate]:
+    found = {}
+    for name, n in text["sampled"].items():
+        if name not in names:
+            raise ValueError(f"expected metrics of {names}, got {shortened(name)}")
+        parts = _read(f"sampled.{name}", _SAMPLED, arrays, sizes)
+        found[name] = Estimate(**parts, n_samples=check_int("n_samples", n, at_least=2))
+    return found
 
 
 def _eps(value: Any) -> float:
@@ -225,5 +258,5 @@ def _sizes(arrays: Mapping[str, Array], forms: Mapping[str, str], sizes: dict[st
             raise ValueError(f"{name}: expected {form}, got {array.dtype} {array.shape}")
 
 
-def _cannot_run(masks: Array) -> Iterator[dict[str, Array]]:
+def _cannot_run(masks: Array) -> Iterator[tuple[str, Array, Array]]:
     raise ValueError("a loaded analysis has no model to run; analyze the model again for groups")

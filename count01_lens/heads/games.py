@@ -10,6 +10,7 @@ over the groups S without i (and j), are the Shapley value of a head and the int
 apart. Negative: what one brings, the other has.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import factorial
@@ -17,6 +18,7 @@ from math import factorial
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from count01_lens.common.progress import counted
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_int
 
@@ -77,20 +79,41 @@ class Estimate:
 
 
 def sampled_shapley(
-    value: Value, n_heads: int, *, n_permutations: int = 100, seed: int = 0
+    value: Value,
+    n_heads: int,
+    *,
+    n_permutations: int = 100,
+    seed: int = 0,
+    progress: bool | None = False,
 ) -> Estimate:
-    """Estimate Shapley values: what each head adds when heads come in a random order."""
+    """Estimate Shapley values: what each head adds when heads come in a random order.
+
+    Ctrl-C ends it early: the estimate then comes from the orders that are done, if they are two.
+    """
     check_int("n_heads", n_heads, at_least=1)
     check_int("n_permutations", n_permutations, at_least=2)
     rng = np.random.default_rng(seed)
-    gains = np.empty((n_permutations, n_heads))
+    done: list[Float[Array, " head"]] = []
     (empty,) = value(np.zeros((1, n_heads), dtype=bool))
-    for row in gains:
-        order = rng.permutation(n_heads)
-        groups = np.tri(n_heads, dtype=bool)[:, np.argsort(order)]
-        row[order] = np.diff(np.concatenate([[empty], value(groups)]))
-    errors = gains.std(axis=0, ddof=1) / np.sqrt(n_permutations)
-    return Estimate(gains.mean(axis=0), errors, n_permutations)
+    try:
+        with counted(n_permutations, "sampling orders of heads", progress) as advance:
+            for _ in range(n_permutations):
+                order = rng.permutation(n_heads)
+                groups = np.tri(n_heads, dtype=bool)[:, np.argsort(order)]
+                gains = np.empty(n_heads)
+                gains[order] = np.diff(np.concatenate([[empty], value(groups)]))
+                done.append(gains)
+                advance(1)
+    except KeyboardInterrupt:
+        if len(done) < 2:
+            raise
+        warnings.warn(
+            f"interrupted: the estimate is from {len(done)} of {n_permutations} orders",
+            stacklevel=2,
+        )
+    rows = np.stack(done)
+    errors = rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
+    return Estimate(rows.mean(axis=0), errors, len(rows))
 
 
 def sampled_interactions(

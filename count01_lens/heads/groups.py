@@ -39,44 +39,72 @@ class AllGroups:
 
 def all_groups(data: HeadData, *, progress: bool | None = False) -> AllGroups:
     """Compute the metrics of all 2^a − 1 groups."""
-    check_exact(data.n_heads)
-    numbers = np.arange(1, 2**data.n_heads)
-    groups = Groups(data, as_rows(numbers, data.n_heads))
-    groups.probe_accuracy, worst = fit_all(data, groups.masks, progress=progress)
-    table = pd.DataFrame({"mask": numbers, "size": subset_sizes(numbers), **measure_all(groups)})
-    empty = {metric.name: metric.of_no_heads(data) for metric in metrics_of(data)}
-    return AllGroups(table, empty, worst)
+    return GroupsInWork(data).finish(progress=progress)
+
+
+class GroupsInWork:
+    """All groups of heads while they are measured: what is done is kept if it is interrupted."""
+
+    def __init__(self, data: HeadData):
+        check_exact(data.n_heads)
+        self.data, self.numbers = data, np.arange(1, 2**data.n_heads)
+        self.groups = Groups(data, as_rows(self.numbers, data.n_heads))
+        self.probes = ProbesInWork(data, self.groups.masks)
+
+    def finish(self, *, progress: bool | None = False) -> AllGroups:
+        """Measure what is not yet measured."""
+        data, groups = self.data, self.groups
+        groups.progress = progress
+        groups.probe_accuracy, worst = self.probes.finish(progress=progress)
+        sizes = subset_sizes(self.numbers)
+        table = pd.DataFrame({"mask": self.numbers, "size": sizes, **measure_all(groups)})
+        empty = {metric.name: metric.of_no_heads(data) for metric in metrics_of(data)}
+        return AllGroups(table, empty, worst)
 
 
 def fit_all(
     data: HeadData, masks: Bool[Array, "group head"], *, progress: bool | None = False
 ) -> tuple[Float[Array, " group"], float]:
-    """Fit probes from small groups to large ones, each starting from the best one head smaller.
+    """Fit a probe to each of all groups, which are in the order of their numbers.
 
-    The groups are all there are, in the order of their numbers. Returns the accuracy of each one's
-    probe, and the worst relative gradient of all fits.
+    Returns the accuracy of each one's probe, and the worst relative gradient of all fits.
     """
-    n = len(masks) + 1
-    starts: Array | None = None
-    objectives, scores, worst = np.full(n, np.inf), np.zeros(n), float("nan")
-    sizes = masks.sum(axis=1)
-    of_size = [np.flatnonzero(sizes == size) + 1 for size in range(1, data.n_heads + 1)]
-    portions = [
-        part for same in of_size for part in np.array_split(same, -(-len(same) // _PORTION))
-    ]
-    for numbers in track(portions, len(portions), "fitting all groups", progress):
-        rows = masks[numbers - 1]
-        smaller = np.where(rows, numbers[:, None] ^ (1 << np.arange(data.n_heads)), 0)
+    return ProbesInWork(data, masks).finish(progress=progress)
+
+
+class ProbesInWork:
+    """Probes fitted from small groups to large ones, each from the best one head smaller."""
+
+    def __init__(self, data: HeadData, masks: Bool[Array, "group head"]):
+        self.data, self.masks = data, masks
+        n, sizes = len(masks) + 1, masks.sum(axis=1)
+        of_size = [np.flatnonzero(sizes == size) + 1 for size in range(1, data.n_heads + 1)]
+        self.to_do = [
+            part for same in of_size for part in np.array_split(same, -(-len(same) // _PORTION))
+        ]
+        self.starts: Array | None = None
+        self.objectives, self.scores, self.worst = np.full(n, np.inf), np.zeros(n), float("nan")
+
+    def finish(self, *, progress: bool | None = False) -> tuple[Float[Array, " group"], float]:
+        """Fit what is not yet fitted; return accuracies, and the worst relative gradient."""
+        # A list of its own: what is done is taken out of the other only when it is done.
+        for numbers in track(list(self.to_do), len(self.to_do), "fitting all groups", progress):
+            self._fit(numbers)
+            self.to_do.pop(0)
+        return self.scores[1:], self.worst
+
+    def _fit(self, numbers: Int[Array, " group"]) -> None:
+        rows, starts, objectives = self.masks[numbers - 1], self.starts, self.objectives
+        smaller = np.where(rows, numbers[:, None] ^ (1 << np.arange(self.data.n_heads)), 0)
         best = smaller[np.arange(len(numbers)), objectives[smaller].argmin(axis=1)]
-        groups = Groups(data, rows, start=None if starts is None else starts[best])
-        scores[numbers] = groups.probe_accuracy
-        fits = groups.fits
-        worst = float(np.fmax(worst, fits.worst_gradient))
+        groups = Groups(self.data, rows, start=None if starts is None else starts[best])
+        scores, fits = groups.probe_accuracy, groups.fits
         if fits.starts is not None:
-            if starts is None:
-                starts = np.zeros((n, *fits.starts.shape[1:]))
-            starts[numbers], objectives[numbers] = fits.starts, fits.objectives
-    return scores[1:], worst
+            if self.starts is None:
+                self.starts = np.zeros((len(self.scores), *fits.starts.shape[1:]))
+            self.starts[numbers], self.objectives[numbers] = fits.starts, fits.objectives
+        self.scores[numbers] = scores
+        self.worst = float(np.fmax(self.worst, fits.worst_gradient))
 
 
 def as_rows(numbers: Int[Array, " group"], n_heads: int) -> Bool[Array, "group head"]:
@@ -89,5 +117,5 @@ def check_exact(n_heads: int) -> None:
     if n_heads > LARGEST_EXACT:
         raise ValueError(
             f"{n_heads} heads have 2^{n_heads} - 1 groups: expected at most {LARGEST_EXACT} heads; "
-            "use analysis.sampled_shapley and .sampled_interactions, which estimate from a few"
+            "use analysis.sampled_shapley and .sampled_interactions, which estimate from some"
         )

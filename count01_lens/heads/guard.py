@@ -83,6 +83,13 @@ def check_attribution(
         checked_once("attribution", (fingerprint(model), code_of(model), *under), check)
 
 
+def rounded_like(model: HookedTransformer) -> torch.dtype:
+    """The precision in which a model computes: TransformerLens has ALiBi's slopes in float32."""
+    dtype: torch.dtype = model.W_U.dtype
+    in_float32 = model.cfg.positional_embedding_type == "alibi" and dtype == torch.float64
+    return torch.float32 if in_float32 else dtype
+
+
 def _check_nothing_after_heads(model: HookedTransformer) -> None:
     """Raise if hooks or replaced methods may change what heads write.
 
@@ -107,7 +114,7 @@ def checked_once(what: str, of: Hashable, check: Callable[[], None]) -> None:
 def _attribution(
     model: HookedTransformer, visits: Visits, each: list[Prompts]
 ) -> Iterator[TwoRoads]:
-    path, layers, dtype = DirectPath(model), range(model.cfg.n_layers), model.W_U.dtype
+    path, layers, dtype = DirectPath(model), range(model.cfg.n_layers), rounded_like(model)
     names = sorted({*path.hooks, *(name for layer in layers for name in _stream(model, layer))})
     every_head = ablation_hooks(model, range(len(layers) * model.cfg.n_heads))
     in_batches = _twice(each)
@@ -124,7 +131,7 @@ def _attribution(
         yield TwoRoads(what, ablated, torch.zeros_like(z), dtype, z.abs().amax())
         written, added = path.written(z, at, layer), _added(model, at, layer)
         # A hook may add a constant, as steering vectors are, but not where a norm comes after it.
-        frozen = path.has_norm_after_attention(layer)
+        frozen = path.norm_after_attention(layer) is not None
         rest = path.written_by_bias(at, layer) if frozen else _added(model, without, layer)
         size = written.abs().sum(dim=1).amax() + precise(at[_stream(model, layer)[0]]).abs().amax()
         what = f"what attention of layer {layer} adds, and its heads through W_O"

@@ -3,7 +3,7 @@
 From here on nobody knows what the task is, nor how the model was run.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,31 +13,47 @@ from jaxtyping import Bool, Float, Int
 
 from count01_lens.common.text import listed
 from count01_lens.common.types import Array, HookedTransformer
+from count01_lens.heads.group_runs import GroupLogits, group_logits
+from count01_lens.heads.hook_runner import Attribution, HookRunner, Runner
 from count01_lens.heads.made_from import MadeFrom
-from count01_lens.heads.runners import HookRunner, Runner, check_ids, runner_for
+from count01_lens.heads.replacements import Mode, Replacement
+from count01_lens.heads.runners import check_ids, runner_for
+from count01_lens.models.direct_path import DirectPath
+from count01_lens.models.fingerprint import hooked_modules
 from count01_lens.tasks.count01 import as_task
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Question, Task
 
 _SAFE_EXPONENT = 960  # sums over any number of heads of what is below 2^960 are numbers
 
-# Logits of every question, by its name, with only the heads of each group.
-GroupLogits = Callable[
-    [Bool[Array, "group head"]], Iterator[dict[str, Float[Array, "prompt choice"]]]
-]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AskedHeads:
     """Logits of a question's choices on its test prompts: direct attribution to heads, the rest.
 
-    `answers` are the right choices; `subsets` are prompts that are reported apart.
+    `answers` are the right choices; `subsets` are prompts that are reported apart; `instead` is
+    what is written in the place of a head that is taken out, unless nothing is.
     """
 
     heads: Float[Array, "prompt head choice"]
     rest: Float[Array, "prompt choice"]
     answers: Int[Array, " prompt"]
     subsets: Mapping[str, Bool[Array, " prompt"]] = field(default_factory=dict)
+    instead: Float[Array, "prompt head choice"] | None = None
+
+    @property
+    def gains(self) -> "AskedHeads":
+        """What each head writes more than what stands in its place; the rest has the latter."""
+        if self.instead is None:
+            return self
+        heads, rest = self.heads - self.instead, self.rest + self.instead.sum(axis=1)
+        return replace(self, heads=heads, rest=rest, instead=None)
+
+    def mean_lead(self, logits: Float[Array, "*any prompt choice"]) -> Float[Array, "*any prompt"]:
+        """By how much the right choice leads the mean of the others."""
+        right = logits[..., np.arange(len(self.answers)), self.answers]
+        n = logits.shape[-1]
+        return np.asarray((right * n - logits.sum(axis=-1)) / (n - 1))
 
     @property
     def logits(self) -> Float[Array, "prompt choice"]:
@@ -51,6 +67,8 @@ class AskedHeads:
         numbers.
         """
         check_finite("attributions", self.heads)
+        if self.instead is not None:
+            check_finite("attributions of what replaces them", self.instead)
         if not np.isfinite(self.rest).all():
             raise ValueError(
                 "expected finite logits, got NaN or infinite ones from what no head writes: "
@@ -76,10 +94,13 @@ class AskedHeads:
         wins_ties = self._others() < self.answers[:, None]
         return np.asarray(((leads > 0) | (wins_ties & (leads == 0))).all(axis=-1))
 
-    def right_by_logits(self, logits: Float[Array, "prompt choice"]) -> Bool[Array, " prompt"]:
+    def right_by_logits(
+        self, logits: Float[Array, "*group prompt choice"]
+    ) -> Bool[Array, "*group prompt"]:
         """Tell where the right choice has the highest logit."""
-        of_right = np.take_along_axis(logits, self.answers[:, None], 1)
-        return self.right(of_right - np.take_along_axis(logits, self._others(), 1))
+        prompts = np.arange(len(self.answers))
+        of_right = logits[..., prompts, self.answers][..., None]
+        return self.right(of_right - logits[..., prompts[:, None], self._others()])
 
     def _others(self) -> Int[Array, "prompt other"]:
         """The wrong choices of each prompt, in their order."""
@@ -99,6 +120,8 @@ class HeadData:
         asked: logits taken apart, by question; "answer" is what the task is about.
         group_logits: where attributions do not add up (norms, later layers): runs the model with
             only the heads of each of some groups.
+        ablation: what stands in the place of heads that are taken out: "zero", their "mean", or
+            their outputs on other prompts ("resample").
         probe: what is fitted to outputs, if not the default linear probe.
         eps: rounding of the numbers that the model was run in.
     """
@@ -108,15 +131,13 @@ class HeadData:
     test_outputs: Float[Array, "test head d_head"]
     asked: Mapping[str, AskedHeads]
     group_logits: GroupLogits | None = None
+    ablation: Mode = "zero"
     probe: Any = None
     eps: float = float(np.finfo(float).eps)
 
     def __post_init__(self) -> None:
         for name, answers in (("train", self.train_answers), ("test", self.answer.answers)):
-            if len(np.unique(answers)) < 2:
-                raise ValueError(
-                    f"{name} split: expected both answers among its labels, got only one"
-                )
+            _check_answers(name, answers)
 
     @property
     def answer(self) -> AskedHeads:
@@ -158,6 +179,12 @@ class HeadData:
         return found
 
 
+def _check_answers(name: str, answers: Iterable[int]) -> None:
+    """Raise if there is nothing to tell apart."""
+    if len(set(answers)) < 2:
+        raise ValueError(f"{name} prompts: expected at least two different answers, got only one")
+
+
 def check_finite(what: str, values: Float[Array, "prompt head part"]) -> None:
     """Raise if some heads gave no numbers."""
     bad = np.flatnonzero(~np.isfinite(values).all(axis=(0, 2)))
@@ -168,16 +195,29 @@ def check_finite(what: str, values: Float[Array, "prompt head part"]) -> None:
         )
 
 
-def collect(runner: Runner, task: Task, probe: Any = None) -> HeadData:
+def collect(
+    runner: Runner, task: Task, probe: Any = None, *, ablation: Mode = "zero", seed: int = 0
+) -> HeadData:
     """Run a model on a task's prompts."""
     main = task.questions["answer"]
-    test = runner.outputs(main.test)
+    replaced = {
+        name: Replacement.by(runner, ablation, question.train, seed)
+        for name, question in task.questions.items()
+    }
+    found = {
+        name: runner.attribute(
+            question.test, question.choices, replaced[name].at_query(question.test)
+        )
+        for name, question in task.questions.items()
+    }
+    test = found["answer"].outputs
     return HeadData(
         train_outputs=runner.outputs(main.train).double().cpu().numpy(),
         train_answers=main.answers_of(main.train),
         test_outputs=test.double().cpu().numpy(),
-        asked={name: _asked(runner, question) for name, question in task.questions.items()},
-        group_logits=_group_logits(runner, task) if isinstance(runner, HookRunner) else None,
+        asked={name: _asked(found[name], question) for name, question in task.questions.items()},
+        group_logits=_group_logits(runner, task, replaced),
+        ablation=ablation,
         probe=probe,
         eps=torch.finfo(test.dtype).eps,
     )
@@ -195,41 +235,52 @@ def runner_for_task(model: HookedTransformer, task: Task) -> Runner:
     runner = runner_for(model, *(part for asked in questions for part in (asked.train, asked.test)))
     for asked in questions:
         check_ids("choices", max(asked.choices), model.cfg.d_vocab_out)
+    main = task.questions["answer"]
+    for name, prompts in (("train", main.train), ("test", main.test)):
+        _check_answers(name, prompts.answers.tolist())
     return runner
 
 
-def _asked(runner: Runner, question: Question) -> AskedHeads:
-    found, choices = runner.attribute(question.test), list(question.choices)
+def _asked(found: Attribution, question: Question) -> AskedHeads:
     return AskedHeads(
-        heads=found.heads[..., choices].numpy(),
-        rest=found.rest[:, choices].numpy(),
+        heads=found.heads.numpy(),
+        rest=found.rest.numpy(),
         answers=question.answers_of(question.test),
         subsets=question.test.subsets,
+        instead=None if found.instead is None else found.instead.numpy(),
     )
 
 
-def _group_logits(runner: HookRunner, task: Task) -> GroupLogits:
-    """Make the function that runs a model with only the heads of each of some groups."""
-    made_from, then = MadeFrom.of(runner.model, runner, task), _logits(runner, task)
+def _group_logits(
+    runner: Runner, task: Task, replaced: Mapping[str, Replacement]
+) -> GroupLogits | None:
+    """Make the function that runs a model with only the heads of each of some groups.
 
-    def run(masks: Bool[Array, "group head"]) -> Iterator[dict[str, Array]]:
+    None where what heads write adds up. Under hooks and interventions nobody knows whether it does.
+    """
+    if not isinstance(runner, HookRunner):
+        return None
+    bare = not runner.interventions and not hooked_modules(runner.model)
+    if bare and DirectPath(runner.model).adds_up:
+        return None
+    made_from, then = MadeFrom.of(runner.model, runner, task), _logits(runner, task)
+    run_groups = group_logits(runner, task.questions, replaced)
+
+    def run(masks: Bool[Array, "group head"]) -> Iterator[Any]:
         # Groups may be asked for much later, when a patch is gone or weights were changed. Next to
         # that many runs, one more of the whole model costs little, and no patch hides from it.
         made_from.check(runner.model, runner, task)
         made_from.seen._replace(values=then).check(
             made_from.seen._replace(values=_logits(runner, task))
         )
-        for mask in masks:
-            yield _logits(runner, task, np.flatnonzero(~mask).tolist())
+        yield from run_groups(masks)
 
     return run
 
 
-def _logits(
-    runner: Runner, task: Task, without: Sequence[int] = ()
-) -> dict[str, Float[Array, "prompt choice"]]:
+def _logits(runner: Runner, task: Task) -> dict[str, Float[Array, "prompt choice"]]:
     """Logits of the choices of every question on all test prompts."""
     return {
-        name: runner.logits(asked.test, without)[:, asked.choices].double().cpu().numpy()
+        name: runner.logits(asked.test)[:, asked.choices].double().cpu().numpy()
         for name, asked in task.questions.items()
     }

@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float
 
 from count01_lens.common.types import Array, HookedTransformer
-from count01_lens.heads.runners import CountRunner, Runner
+from count01_lens.heads.hook_runner import Runner
+from count01_lens.heads.runners import CountRunner
 from count01_lens.models.fingerprint import fingerprint
 from count01_lens.tasks.prompts import Task
 

@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
+from count01_lens.common.progress import counted, track
 from count01_lens.common.types import Array
 from count01_lens.heads.head_data import AskedHeads, HeadData, check_finite
 from count01_lens.heads.probe_fits import Fits, fit_probes
 
 Masks = Bool[Array, "group head"]
 Starts = Float[Array, "group row feature_and_bias"]
-_TOGETHER = 256  # groups at a time: their logits fit into the memory of any laptop
+# Groups at a time, and numbers at a time: their logits fit into the memory of any laptop.
+_TOGETHER, _NUMBERS = 256, 20_000_000
 # What a head gives varies by rounding alone if by less than this many roundings of its size: a sum
 # of thousands of terms, such as over the tokens of a sentence, is off by no more. In half precision
 # sums are added up in float32, and rounded a few times.
@@ -39,34 +41,64 @@ def category_of(s_acc: Float[Array, " head"]) -> Array:
 class Groups:
     """Groups of heads to be measured, and what several metrics need of them, computed once.
 
-    Their probes start from weights such as those of smaller groups, or are fitted already.
+    Their probes start from weights such as those of smaller groups, or are fitted already. What
+    takes long shows its progress, if that is True, or None and somebody is likely to look on.
     """
 
     def __init__(
-        self, data: HeadData, masks: Masks, *, start: Starts | None = None, fits: Fits | None = None
+        self,
+        data: HeadData,
+        masks: Masks,
+        *,
+        start: Starts | None = None,
+        fits: Fits | None = None,
+        progress: bool | None = False,
     ):
         self.data, self.masks, self._start, self._fits = data, masks, start, fits
+        self.progress = progress
 
     @cached_property
     def accuracy(self) -> dict[str, Float[Array, " group"]]:
         """Accuracy of the model with only the heads of each group, by question.
 
-        Equals the accuracy with all other heads' outputs set to zero. Where attributions do not add
-        up, every group is run, once for all questions.
+        Equals the accuracy with all other heads' outputs replaced, as the data says by what. Where
+        attributions do not add up, groups are run; those that were run before are not run again.
         """
         data = self.data
         if data.group_logits is None:
             return {name: self._added_up(asked) for name, asked in data.asked.items()}
-        found: dict[str, list[float]] = {name: [] for name in data.asked}
-        for mask, group in zip(self.masks, data.group_logits(self.masks), strict=True):
-            for name, logits in group.items():
-                if not np.isfinite(logits).all():
-                    raise ValueError(
-                        f"heads {np.flatnonzero(mask).tolist()}: expected finite logits of {name!r}"
-                        " with only them, got NaN or infinite ones; scale the model's weights down"
-                    )
-                found[name].append(float(data.asked[name].right_by_logits(logits).mean()))
-        return {name: np.array(values) for name, values in found.items()}
+        missing = np.flatnonzero(~self._run.all(axis=1))
+        total = len(missing) * len(data.asked)
+        with counted(total, "running the model with groups of heads", self.progress) as advance:
+            for name, numbers, logits in data.group_logits(self.masks[missing]):
+                which = missing[numbers]
+                asked, column = data.asked[name], list(data.asked).index(name)
+                self._check_finite(name, which, logits)
+                self._found[which, column] = asked.right_by_logits(logits).mean(axis=-1)
+                self._run[which, column] = True
+                advance(len(which))
+        return {name: self._found[:, column] for column, name in enumerate(data.asked)}
+
+    @cached_property
+    def _found(self) -> Float[Array, "group question"]:
+        """Accuracies of groups that were run, as far as they were."""
+        return np.zeros((len(self.masks), len(self.data.asked)))
+
+    @cached_property
+    def _run(self) -> Bool[Array, "group question"]:
+        """Which were."""
+        return np.zeros((len(self.masks), len(self.data.asked)), dtype=bool)
+
+    def _check_finite(
+        self, name: str, which: Int[Array, " some"], logits: Float[Array, "some prompt choice"]
+    ) -> None:
+        bad = ~np.isfinite(logits).all(axis=(1, 2))
+        if bad.any():
+            heads = np.flatnonzero(self.masks[which[bad][0]]).tolist()
+            raise ValueError(
+                f"heads {heads}: expected finite logits of {name!r} with only them, got NaN or "
+                "infinite ones; scale the model's weights down"
+            )
 
     @cached_property
     def fits(self) -> Fits:
@@ -91,15 +123,19 @@ class Groups:
         return self.fits.scores(flat, self.data.test_labels)
 
     def _added_up(self, asked: AskedHeads) -> Float[Array, " group"]:
-        by_head, rest = asked.in_range().leads()
+        by_head, rest = asked.gains.in_range().leads()
         flat = by_head.reshape(len(by_head), -1)
-        leads = ((part @ flat).reshape(len(part), *rest.shape) + rest for part in self.parts())
+        parts = self.parts(at_once=_NUMBERS // rest.size)
+        leads = ((part @ flat).reshape(len(part), *rest.shape) + rest for part in parts)
         return np.concatenate([asked.right(each).mean(axis=1) for each in leads])
 
-    def parts(self) -> list[Float[Array, "part head"]]:
+    def parts(self, at_once: int = _TOGETHER) -> list[Float[Array, "part head"]]:
         """The groups in portions, as numbers for matrix products."""
-        starts = range(0, len(self.masks), _TOGETHER)
-        return [self.masks[start : start + _TOGETHER].astype(float) for start in starts]
+        size = min(max(at_once, 1), _TOGETHER)
+        return [
+            self.masks[start : start + size].astype(float)
+            for start in range(0, len(self.masks), size)
+        ]
 
 
 @dataclass(frozen=True)
@@ -128,7 +164,10 @@ def roc_auc(groups: Groups) -> Float[Array, " group"]:
     asked = groups.data.answer.in_range()
     constant = constant_heads(groups.data)
     by_choice = []
-    for choice in range(asked.rest.shape[1]):
+    n = asked.rest.shape[1]
+    for choice in track(
+        range(n), n, "ranking by each answer", groups.progress if n > 10 else False
+    ):
         is_right = asked.answers == choice
         if is_right.any() and not is_right.all():
             scores = np.where(constant[:, choice, None], 0.0, asked.heads[:, :, choice].T)
@@ -196,7 +235,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="l_acc",
             label="l-acc",
-            meaning="accuracy of the answer with all other heads set to zero",
+            meaning="accuracy of the answer with all other heads taken out",
             measure=lambda groups: groups.accuracy["answer"],
             of_no_heads=lambda data: accuracy_without_heads(data, "answer"),
         ),
@@ -218,7 +257,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="eos_l_acc",
             label="[EOS] l-acc",
-            meaning="how often '[EOS]' follows the answer with all other heads set to zero",
+            meaning="how often '[EOS]' follows the answer with all other heads taken out",
             measure=lambda groups: groups.accuracy["end"],
             of_no_heads=lambda data: accuracy_without_heads(data, "end"),
             question="end",

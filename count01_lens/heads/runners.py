@@ -6,11 +6,10 @@ the same, to rounding.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from einops import einsum
@@ -22,148 +21,16 @@ from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import few_sentences, why_not_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.heads.guard import TwoRoads, check_attribution, checked_once
-from count01_lens.heads.visits import Visit, in_order
+from count01_lens.heads.guard import TwoRoads, checked_once
+from count01_lens.heads.hook_runner import Attribution, HookRunner, Intervention, Outputs, Runner
 from count01_lens.models.build import check_model
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.fingerprint import exact_copy, fingerprint
-from count01_lens.models.hooks import (
-    Hook,
-    ablation_hooks,
-    batches,
-    hooks_attached,
-    z_hook,
-)
 from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.count01 import CountPrompts
 from count01_lens.tasks.dataset import CountsLike
 from count01_lens.tasks.places import PLACES, At, place_at
 from count01_lens.tasks.prompts import Asked, Prompts
-
-
-class Intervention(Protocol):
-    """A change of what a model computes, as a value; `attention` has them."""
-
-    def applied(self, model: HookedTransformer) -> AbstractContextManager[HookedTransformer]:
-        """Attach it to a model for the length of a `with` block."""
-
-    def on_counts(self, form: CountForm) -> CountForm | None:
-        """Apply it to tables over counts; None if it cannot be told from counts alone."""
-
-
-@dataclass(frozen=True, eq=False)
-class Attribution:
-    """The logits at the query position, taken apart.
-
-    Attributes:
-        heads: what each head writes into them directly.
-        rest: everything else: biases, the skip connection, MLPs.
-    """
-
-    heads: Float[Tensor, "prompt head token"]
-    rest: Float[Tensor, "prompt token"]
-
-
-class Runner(Protocol):
-    """Runs one model on prompts."""
-
-    @property
-    def n_heads(self) -> int:
-        """Number of heads, all layers together."""
-
-    @property
-    def why_not_counts(self) -> str | None:
-        """Why it is not run on counts; None if it is."""
-
-    def outputs(self, prompts: Asked) -> Float[Tensor, "prompt head d_head"]:
-        """`hook_z` of every head at the query position."""
-
-    def attribute(self, prompts: Asked) -> Attribution:
-        """Take the logits at the query position apart, in float64."""
-
-    def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
-        """Logits at the query position, with the outputs of some heads set to zero."""
-
-    def under(self, intervention: Intervention) -> "Runner":
-        """The same model under an intervention."""
-
-
-@dataclass(frozen=True, eq=False)
-class HookRunner:
-    """Runs a model on sequences, through real hooks: several layers, positions, MLPs, any of it.
-
-    This is the reference that the faster way is held against.
-
-    Attributes:
-        model: any HookedTransformer; hooks that are attached to it take part.
-        why_not_counts: why it is not run on counts, for those who wonder.
-        interventions: what is applied to it while it runs, the first outermost.
-    """
-
-    model: HookedTransformer
-    why_not_counts: str | None = None
-    interventions: tuple[Intervention, ...] = ()
-
-    @property
-    def n_heads(self) -> int:
-        """Number of heads, all layers together."""
-        return int(self.model.cfg.n_layers * self.model.cfg.n_heads)
-
-    @torch.no_grad()
-    def outputs(self, prompts: Asked) -> Float[Tensor, "prompt head d_head"]:
-        """`hook_z` of every head of every layer at the query position."""
-        return in_order((some, self._z(at)) for some, _, at in self._visits(prompts, self._z_hooks))
-
-    @torch.no_grad()
-    def attribute(self, prompts: Asked) -> Attribution:
-        """Direct logit attribution of every head, and the rest of the logits, in float64.
-
-        Norms on the way are frozen at the scale that they have on the full model; logits with a
-        soft cap are taken before it.
-        """
-        check_attribution(
-            self.model,
-            lambda model: replace(self, model=model)._visits,
-            prompts,
-            under=map(type, self.interventions),
-        )
-        path, heads, whole = DirectPath(self.model), [], []
-        for some, logits, at in self._visits(prompts, path.hooks):
-            heads.append((some, path.heads(at).double().cpu()))
-            whole.append((some, path.uncapped(logits, at).double().cpu()))
-        attributed = in_order(heads)
-        return Attribution(attributed, in_order(whole) - attributed.sum(dim=1))
-
-    @torch.no_grad()
-    def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
-        """Logits at the query position, with the outputs of some heads set to zero."""
-        hooks = ablation_hooks(self.model, without) if without else []
-        return in_order((some, logits) for some, logits, _ in self._visits(prompts, [], hooks))
-
-    def under(self, intervention: Intervention) -> "HookRunner":
-        """The same model under an intervention."""
-        return replace(self, interventions=(*self.interventions, intervention))
-
-    @property
-    def _z_hooks(self) -> list[str]:
-        return [z_hook(layer) for layer in range(self.model.cfg.n_layers)]
-
-    def _z(self, at: dict[str, Tensor]) -> Float[Tensor, "prompt head d_head"]:
-        return torch.cat([at[name] for name in self._z_hooks], dim=1)
-
-    def _visits(
-        self, prompts: Asked, names: list[str], hooks: Sequence[tuple[str, Hook]] = ()
-    ) -> Iterator[Visit]:
-        """Run the model batch by batch, in no order."""
-        with ExitStack() as stack:
-            for intervention in self.interventions:
-                stack.enter_context(intervention.applied(self.model))
-            stack.enter_context(hooks_attached(self.model, hooks))
-            for some, tokens, asked in batches(self.model, prompts.sequences(), prompts.positions):
-                rows = torch.arange(len(tokens), device=tokens.device)
-                logits, cache = self.model.run_with_cache(tokens, names_filter=names)
-                found = {name: cache[name][rows, asked] for name in names}
-                yield Visit(some, logits[rows, asked], found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,13 +61,23 @@ class CountRunner:
 
     @torch.no_grad()
     @without_autocast
-    def attribute(self, prompts: Asked) -> Attribution:
+    def attribute(
+        self,
+        prompts: Asked,
+        tokens: Sequence[int] | None = None,
+        instead: Outputs | None = None,
+    ) -> Attribution:
         """Direct logit attribution of every head, and the rest of the logits, in float64."""
-        asked = self._asked(prompts)
+        asked, chosen = self._asked(prompts), slice(None) if tokens is None else list(tokens)
         outputs, weights = self.form.head_outputs(asked)[0], self.form.logit_weights[0]
-        form = "prompt head d, head d token -> prompt head token"
-        heads = einsum(outputs.double(), weights.double(), form)
-        return Attribution(heads, (asked.asked @ self.form.logit_bias[0, asked.rows]).double())
+        rest = (asked.asked @ self.form.logit_bias[0, asked.rows]).double()[:, chosen]
+
+        def written(z: Outputs) -> Float[Tensor, "prompt head token"]:
+            form = "prompt head d, head d token -> prompt head token"
+            return einsum(z.double(), weights.double(), form)[..., chosen]
+
+        other = None if instead is None else written(instead)
+        return Attribution(written(outputs), rest, outputs, other)
 
     @torch.no_grad()
     def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:
@@ -264,6 +141,7 @@ def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:
             largest = max(int(row.max()) for row in each.tokens)
             check_ids("tokens", largest, model.cfg.d_vocab)
             check_ids("answers", int(each.answers.max()), model.cfg.d_vocab_out)
+            check_length(model, each)
     reason = why_not_counts(model) if as_counts else "its prompts are written out as tokens"
     if reason is None:
         return CountRunner(CountForm.from_models([model]), model)
@@ -275,6 +153,18 @@ def check_ids(name: str, largest: int, d_vocab: int) -> None:
     if largest >= d_vocab:
         raise ValueError(
             f"{name}: expected token ids of the model, 0 to {d_vocab - 1}, got {largest}"
+        )
+
+
+def check_length(model: HookedTransformer, prompts: Prompts) -> None:
+    """Raise if a model cannot read prompts as far as it has to."""
+    causal = model.cfg.attention_dir == "causal"
+    lengths = [at + 1 for at in prompts.positions] if causal else list(map(len, prompts.tokens))
+    longest = max(lengths)
+    if longest > model.cfg.n_ctx:
+        raise ValueError(
+            f"prompts: expected at most {model.cfg.n_ctx} tokens, as many as the model reads "
+            f"(n_ctx), got {longest} in prompt {lengths.index(longest)}; shorten it"
         )
 
 
@@ -293,7 +183,7 @@ def head_outputs(
         >>> cl.head_outputs(cl.example_model(), counts).shape  # sample, head, d_head
         torch.Size([2, 16, 2])
     """
-    prompts = as_prompts(data, at)
+    prompts = as_prompts(data, at, model)
     return runner_for(model, prompts).outputs(prompts)
 
 
@@ -311,7 +201,7 @@ def head_logits(
         >>> bool(parts[0, :, cl.Token.FOUR].sum() > parts[0, :, cl.Token.FIVE].sum())
         True
     """
-    prompts = as_prompts(data, at)
+    prompts = as_prompts(data, at, model)
     runner = runner_for(model, prompts)
     if DirectPath(model).has_norms:
         warnings.warn(
@@ -325,11 +215,17 @@ def model_logits(
     model: HookedTransformer, data: CountsLike | Prompts | CountPrompts, at: At = "="
 ) -> Float[Tensor, "sample token"]:
     """Return the logits of the next token at the query position."""
-    prompts = as_prompts(data, at)
+    prompts = as_prompts(data, at, model)
     return runner_for(model, prompts).logits(prompts)
 
 
-def as_prompts(data: CountsLike | Prompts | CountPrompts, at: At = "=") -> Asked:
-    """Return prompts as they are; a split or counts are asked at a place."""
+def as_prompts(
+    data: CountsLike | Prompts | CountPrompts,
+    at: At = "=",
+    model: HookedTransformer | None = None,
+) -> Asked:
+    """Return prompts, texts as tokens of a model; a split or counts are asked at a place."""
     place = place_at(at)
-    return data if isinstance(data, Prompts | CountPrompts) else CountPrompts.of(data, place)
+    if isinstance(data, Prompts):
+        return data if model is None else data.tokenized(model)
+    return data if isinstance(data, CountPrompts) else CountPrompts.of(data, place)

@@ -7,16 +7,18 @@ what heads write, and everything else that is in the residual stream, add up to 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
 from count01_lens.common.precision import at_least_float32, without_autocast
-from count01_lens.common.types import HookedTransformer
+from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.models.hooks import z_hook
 
 Activations = Mapping[str, Tensor]  # by hook point, at the query position of each prompt
+Tokens = slice | list[int]  # columns of the logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +38,7 @@ class DirectPath:
     @property
     def scales(self) -> list[str]:
         """Hook points of the scales of norms on the way."""
-        norms = [self._norm_after_attention(layer) for layer in self._layers]
+        norms = [self.norm_after_attention(layer) for layer in self._layers]
         return [f"{name}.hook_scale" for name in (*norms, self._final_norm) if name is not None]
 
     @property
@@ -44,20 +46,34 @@ class DirectPath:
         """Whether norms have to be frozen."""
         return self.model.cfg.normalization_type is not None
 
-    def heads(self, at: Activations) -> Float[Tensor, "prompt head token"]:
-        """Direct logit attribution of every head of every layer."""
-        return self.of_outputs([at[z_hook(layer)] for layer in self._layers], at)
+    @property
+    def adds_up(self) -> bool:
+        """Whether logits are a sum over heads and the rest, whichever heads there are.
+
+        Nothing but the output matrix reads what they write, up to a soft cap, which keeps order.
+        """
+        cfg = self.model.cfg
+        return cfg.n_layers == 1 and not self.has_norms and (cfg.attn_only or cfg.parallel_attn_mlp)
+
+    def heads(
+        self, at: Activations, tokens: Tokens = slice(None)
+    ) -> Float[Tensor, "prompt head token"]:
+        """Direct logit attribution of every head of every layer, to some tokens or to all."""
+        return self.of_outputs([at[z_hook(layer)] for layer in self._layers], at, tokens)
 
     @without_autocast
     def of_outputs(
-        self, outputs: Sequence[Float[Tensor, "prompt head_of_layer d_head"]], at: Activations
+        self,
+        outputs: Sequence[Float[Tensor, "prompt head_of_layer d_head"]],
+        at: Activations,
+        tokens: Tokens = slice(None),
     ) -> Float[Tensor, "prompt head token"]:
         """What given outputs of heads, or parts of them, by layer, would add to the logits."""
         written = [
             self.written(z, at, layer) for layer, z in zip(self._layers, outputs, strict=True)
         ]
         read = self._through(self._final_norm, torch.cat(written, dim=1), at)
-        return read @ precise(self.model.W_U)
+        return read @ precise(self.model.W_U[:, tokens])
 
     @without_autocast
     def written(
@@ -66,12 +82,12 @@ class DirectPath:
         """What outputs of the heads of a layer add to the residual stream."""
         W_O = precise(self.model.blocks[layer].attn.W_O)
         added = einsum(precise(outputs), W_O, "prompt head d, head d r -> prompt head r")
-        return self._through(self._norm_after_attention(layer), added, at)
+        return self._through(self.norm_after_attention(layer), added, at)
 
     @without_autocast
     def written_by_bias(self, at: Activations, layer: int) -> Float[Tensor, "prompt d_model"]:
         """What attention adds to the residual stream besides."""
-        norm = self._norm_after_attention(layer)
+        norm = self.norm_after_attention(layer)
         b_O = precise(self.model.blocks[layer].attn.b_O)
         added = self._through(norm, b_O.expand(len(at[z_hook(layer)]), 1, -1), at)[:, 0]
         return added + self._bias(norm)
@@ -96,13 +112,27 @@ class DirectPath:
         """
         return logits if self._cap <= 0 else self.logits(at)
 
-    def capped(self, logits: Float[Tensor, "prompt token"]) -> Float[Tensor, "prompt token"]:
+    def capped(self, logits: Float[Tensor, "*any token"]) -> Float[Tensor, "*any token"]:
         """Apply the soft cap, if the model has one."""
         return logits if self._cap <= 0 else self._cap * torch.tanh(logits / self._cap)
 
-    def has_norm_after_attention(self, layer: int) -> bool:
-        """Whether a norm stands between the heads of a layer and the residual stream."""
-        return self._norm_after_attention(layer) is not None
+    def uncap(self, logits: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        """Take the soft cap back, if the model has one."""
+        if self._cap <= 0:
+            return logits
+        inside = np.clip(logits / self._cap, -1 + 1e-15, 1 - 1e-15)
+        return np.asarray(self._cap * np.arctanh(inside))
+
+    def norm_after_attention(self, layer: int) -> str | None:
+        """The norm between heads of a layer and the residual stream, in models that have one."""
+        from transformer_lens.utilities.architectures import POST_NORM_ARCHITECTURES
+
+        cfg = self.model.cfg
+        if cfg.normalization_type is None:
+            return None
+        if cfg.original_architecture in POST_NORM_ARCHITECTURES:
+            return f"blocks.{layer}.ln1"
+        return f"blocks.{layer}.ln1_post" if cfg.use_normalization_before_and_after else None
 
     @property
     def _cap(self) -> float:
@@ -119,17 +149,6 @@ class DirectPath:
     @property
     def _final_norm(self) -> str | None:
         return None if self.model.cfg.normalization_type is None else "ln_final"
-
-    def _norm_after_attention(self, layer: int) -> str | None:
-        """The norm between attention and the residual stream, in models that have one."""
-        from transformer_lens.utilities.architectures import POST_NORM_ARCHITECTURES
-
-        cfg = self.model.cfg
-        if cfg.normalization_type is None:
-            return None
-        if cfg.original_architecture in POST_NORM_ARCHITECTURES:
-            return f"blocks.{layer}.ln1"
-        return f"blocks.{layer}.ln1_post" if cfg.use_normalization_before_and_after else None
 
     def _through(
         self, norm: str | None, written: Float[Tensor, "prompt part d_model"], at: Activations

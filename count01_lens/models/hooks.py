@@ -21,7 +21,7 @@ HeadName = int | tuple[int, int]
 Hook = Callable[..., Tensor]
 # Module, kind, function, and options of torch's `register_<kind>`.
 TorchHook = tuple[torch.nn.Module, str, Callable[..., Any], dict[str, bool]]
-_BATCH = 16
+_TOKENS_AT_ONCE, _FEWEST_ROWS = 8192, 16
 
 
 def head_names(model: HookedTransformer) -> list[tuple[int, int]]:
@@ -41,15 +41,36 @@ def ablation_hooks(
     means: Float[Tensor, "head d_head"] | None = None,
 ) -> list[tuple[str, Hook]]:
     """Make `fwd_hooks` that replace the outputs of heads, at all positions, by means or zeros."""
+    n = model.cfg.n_heads
+    values = None if means is None else lambda layer: means[layer * n : (layer + 1) * n]
+    return replacing_hooks(model, heads, values)
+
+
+def replacing_hooks(
+    model: HookedTransformer,
+    heads: Iterable[HeadName],
+    values: Callable[[int], Tensor] | None = None,
+) -> list[tuple[str, Hook]]:
+    """Make `fwd_hooks` that replace the outputs of heads by values of their layer, or by zeros.
+
+    Values of a layer are [row, position, head, d_head], or anything that broadcasts to it.
+    """
     n_heads = model.cfg.n_heads
 
-    def replace(z: Tensor, hook: Any, numbers: list[int]) -> Tensor:
+    def replace(z: Tensor, hook: Any, layer: int, chosen: list[int]) -> Tensor:
         z = z.clone()
-        z[:, :, [n % n_heads for n in numbers]] = 0.0 if means is None else means[numbers].to(z)
+        if values is None:
+            z[:, :, chosen] = 0.0
+        else:
+            z[:, :, chosen] = values(layer)[..., chosen, :].to(z)
         return z
 
-    by_layer = itertools.groupby(check_heads(model, heads), key=lambda number: number // n_heads)
-    return [(z_hook(layer), partial(replace, numbers=list(group))) for layer, group in by_layer]
+    hooks: list[tuple[str, Hook]] = []
+    numbers = check_heads(model, heads)
+    for layer, group in itertools.groupby(numbers, key=lambda number: number // n_heads):
+        chosen = [number % n_heads for number in group]
+        hooks.append((z_hook(layer), partial(replace, layer=layer, chosen=chosen)))
+    return hooks
 
 
 @contextmanager
@@ -175,8 +196,9 @@ def batches(
     order = sorted(range(len(sequences)), key=lengths.__getitem__)
     for length, same in itertools.groupby(order, key=lengths.__getitem__):
         numbers = list(same)
-        for start in range(0, len(numbers), _BATCH):
-            some = numbers[start : start + _BATCH]
+        together = max(_FEWEST_ROWS, _TOKENS_AT_ONCE // length)
+        for start in range(0, len(numbers), together):
+            some = numbers[start : start + together]
             tokens = torch.stack([sequences[number][:length] for number in some])
             asked = torch.tensor([positions[number] for number in some])
             yield some, tokens.to(model.W_E.device), asked.to(model.W_E.device)

@@ -6,6 +6,7 @@ the model chooses. The measurements in `heads` know tasks, and nothing of counti
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from reprlib import repr as shortened
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,11 +48,12 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Prompts:
-    """Prompts written out as token ids.
+    """Prompts written out as token ids, or as texts for a model with a tokenizer.
 
     Args:
-        tokens: a matrix [prompt, position], or a list of sequences of different lengths.
-        answers: the right token of each prompt.
+        tokens: a matrix [prompt, position], or a list of sequences of different lengths; or a list
+            of texts, which become tokens when a model is asked (see `tokenized`).
+        answers: the right token of each prompt, as an id or as a text.
         position: where the model is asked: one for all prompts, or one for each; negative ones
             count from the end of each prompt.
         subsets: masks of prompts that are reported apart, by name.
@@ -60,6 +62,9 @@ class Prompts:
         >>> prompts = cl.Prompts([[0, 1, 2, 4], [0, 1, 4]], answers=[6, 6])
         >>> len(prompts), prompts.positions
         (2, [3, 2])
+        >>> texts = cl.Prompts(["012=", "11="], answers=["5", "4"])
+        >>> texts.tokenized(cl.example_model()).tokens[1].tolist()  # '[BOS]' first
+        [0, 2, 2, 4]
     """
 
     tokens: Any
@@ -70,43 +75,57 @@ class Prompts:
     def __post_init__(self) -> None:
         several = isinstance(self.tokens, Sequence | Tensor | Array)
         if not several or isinstance(self.tokens, str) or getattr(self.tokens, "ndim", 1) == 0:
-            expected = "a matrix or a list of sequences"
+            expected = "a matrix or a list of sequences, or a list of texts"
             raise TypeError(f"tokens: expected {expected}, got {self.tokens!r:.80}")
-        rows = [_ids(f"tokens[{i}]", row) for i, row in enumerate(self.tokens)]
+        texts = [isinstance(row, str) for row in self.tokens]
+        if any(texts) and not all(texts):
+            raise TypeError("tokens: expected all prompts as texts, or all as token ids")
+        rows = list(self.tokens) if any(texts) else _rows(self.tokens)
         if not rows or any(len(row) == 0 for row in rows):
             raise ValueError("tokens: expected at least one prompt, each of at least one token")
         given = [self.position] * len(rows) if is_int(self.position) else self.position
         places = _ids("position", given, at_least=None).tolist()
-        answers = _ids("answers", self.answers)
-        if not isinstance(self.subsets, Mapping):
-            raise TypeError(f"subsets: expected masks by name, got {self.subsets!r:.80}")
-        subsets = {str(name): np.asarray(mask).copy() for name, mask in self.subsets.items()}
-        for name, mask in subsets.items():
-            if mask.dtype != bool or mask.ndim != 1:
-                expected = "booleans in a row, one for each prompt"
-                got = f"{mask.dtype} {list(mask.shape)}"
-                raise TypeError(f"subsets[{name!r}]: expected {expected}, got {got}")
+        answers = _texts_or_ids("answers", self.answers)
+        if not any(texts) and isinstance(answers, list):
+            expected = "token ids, as the prompts are; give the prompts as texts, too"
+            raise TypeError(f"answers: expected {expected}, got {answers[0]!r}")
+        subsets = _masks(self.subsets)
         lengths = {f"subsets[{name!r}]": len(mask) for name, mask in subsets.items()}
         for name, length in {"answers": len(answers), "position": len(places), **lengths}.items():
             if length != len(rows):
                 expected = f"one for each of {len(rows)} prompts"
                 raise ValueError(f"{name}: expected {expected}, got {length}")
-        for i, (row, place) in enumerate(zip(rows, places, strict=True)):
-            if not -len(row) <= place < len(row):
-                expected = f"one of the {len(row)} tokens of prompt {i}"
-                raise ValueError(f"position: expected {expected}, got {place}")
-        at = [place % len(row) for row, place in zip(rows, places, strict=True)]
-        checked = dict(tokens=rows, answers=answers, position=at, subsets=subsets)
+        if not any(texts):
+            places = _counted_from_start(rows, places)
+        checked = dict(tokens=rows, answers=answers, position=places, subsets=subsets)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     @property
+    def is_text(self) -> bool:
+        """Whether prompts are texts, of which nobody knows yet which tokens they are."""
+        return isinstance(self.tokens[0], str)
+
+    def tokenized(self, model: Any) -> "Prompts":
+        """Return these prompts as token ids of a model's tokenizer; '[BOS]' as the model has it."""
+        if not self.is_text:
+            return self
+        rows = [model.to_tokens(text)[0].cpu() for text in self.tokens]
+        answers = self.answers
+        if isinstance(answers, list):
+            ids = {text: one_token("answers", text, model) for text in dict.fromkeys(answers)}
+            answers = [ids[text] for text in answers]
+        return Prompts(rows, answers, self.position, self.subsets)
+
+    @property
     def positions(self) -> list[int]:
         """Query position of each prompt, counted from its first token."""
+        self._need_ids()
         return list(self.position)
 
     def sequences(self) -> list[Int[Tensor, " _"]]:
         """Every prompt as token ids."""
+        self._need_ids()
         return list(self.tokens)
 
     def few(self, n: int) -> "Prompts":
@@ -115,6 +134,7 @@ class Prompts:
 
     def fingerprint(self) -> str:
         """A hash of them: equal only if prompts, positions and answers are."""
+        self._need_ids()
         rows = (row.numpy().tobytes() for row in self.tokens)
         masks = (f"{name} {mask.tolist()}" for name, mask in sorted(self.subsets.items()))
         return hash_of([*rows, f"{self.answers.tolist()} {self.position}", *masks])
@@ -127,23 +147,34 @@ class Prompts:
         numbers = np.arange(len(self))[chosen].reshape(-1)
         return Prompts(
             [self.tokens[i] for i in numbers],
-            self.answers[torch.from_numpy(numbers)],
+            [self.answers[i] for i in numbers],
             [self.position[i] for i in numbers],
             {name: mask[numbers] for name, mask in self.subsets.items()},
         )
 
     def __repr__(self) -> str:
         apart = f", apart: {', '.join(self.subsets)}" if self.subsets else ""
-        return f"Prompts({len(self)} of up to {max(map(len, self.tokens))} tokens{apart})"
+        unit = "characters" if self.is_text else "tokens"
+        return f"Prompts({len(self)} of up to {max(map(len, self.tokens))} {unit}{apart})"
+
+    def _need_ids(self) -> None:
+        if self.is_text:
+            raise TypeError(
+                "prompts: expected token ids, got texts, of which only a tokenizer knows the "
+                "tokens; use prompts.tokenized(model)"
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Training and test prompts, and the choices: of equal highest logits the later one wins."""
+    """Training and test prompts, and the choices: of equal highest logits the later one wins.
+
+    Choices are token ids, or texts until a model is asked.
+    """
 
     train: Asked
     test: Asked
-    choices: tuple[int, ...]
+    choices: tuple[Any, ...]
 
     def answers_of(self, prompts: Asked) -> Int[Array, " prompt"]:
         """The place among the choices of each prompt's right answer."""
@@ -160,8 +191,9 @@ class Task:
         choices: the tokens among which the model chooses; by default the answers that occur.
 
     Example:
-        >>> prompts = cl.Prompts([[0, 1, 4], [0, 2, 4], [0, 1, 2, 4]], answers=[6, 5, 6])
-        >>> cl.Task(train=prompts, test=prompts).questions["answer"].choices
+        >>> train = cl.Prompts([[0, 1, 4], [0, 2, 4], [0, 1, 2, 4]], answers=[6, 5, 6])
+        >>> test = cl.Prompts([[0, 1, 3, 4], [0, 2, 3, 4]], answers=[6, 5])
+        >>> cl.Task(train, test).questions["answer"].choices
         (5, 6)
     """
 
@@ -174,14 +206,11 @@ class Task:
             if "answer" in prompts.subsets:
                 expected = "no subset of the name 'answer', which is the whole question"
                 raise ValueError(f"{name}: expected {expected}")
-        occurring = sorted({*train.answers.tolist(), *test.answers.tolist()})
-        given = list(choices) if isinstance(choices, Iterable) else choices
-        chosen = occurring if choices is None else _ids("choices", given).tolist()
-        missing = set(occurring) - set(chosen)
-        if missing or len(set(chosen)) < len(chosen) or len(chosen) < 2:
-            expected = f"at least two different tokens, all answers ({occurring}) among them"
-            raise ValueError(f"choices: expected {expected}, got {chosen}")
-        self.questions = {"answer": Question(train, test, tuple(chosen))}
+        if train.is_text != test.is_text:
+            raise TypeError("expected training and test prompts both as texts, or both as ids")
+        occurring = [*_listed(train.answers), *_listed(test.answers)]
+        chosen = check_choices(choices, occurring)
+        self.questions = {"answer": Question(train, test, chosen)}
 
     @classmethod
     def split(
@@ -201,6 +230,42 @@ class Task:
             raise ValueError(f"test: expected {expected}, got {test!r}")
         order = np.random.default_rng(check_seed(seed)).permutation(len(prompts))
         return cls(prompts[np.sort(order[n_test:])], prompts[np.sort(order[:n_test])], choices)
+
+    def for_model(self, model: Any) -> "Task":
+        """Return this task in a model's tokens; it needs a tokenizer if prompts are texts."""
+        question = self.questions["answer"]
+        train, test, choices = question.train, question.test, question.choices
+        if not (isinstance(train, Prompts) and isinstance(test, Prompts) and train.is_text):
+            return self
+        if getattr(model, "tokenizer", None) is None:
+            raise ValueError(
+                "model: expected one with a tokenizer, because prompts are texts, got one without; "
+                "give token ids, or set it with model.set_tokenizer"
+            )
+        ids = [
+            one_token("choices", choice, model) if isinstance(choice, str) else choice
+            for choice in choices
+        ]
+        for i, (token, text) in enumerate(zip(ids, choices, strict=True)):
+            if token in ids[:i]:
+                same = choices[ids.index(token)]
+                raise ValueError(
+                    f"choices: expected different tokens, got one for {same!r}, {text!r}"
+                )
+        return Task(train.tokenized(model), test.tokenized(model), ids)
+
+    def n_shared(self) -> int:
+        """How many test prompts are among those that probes are fitted to."""
+
+        def known(prompts: Prompts) -> list[tuple[bytes, int]]:
+            rows = [row.numpy().tobytes() for row in prompts.sequences()]
+            return list(zip(rows, prompts.positions, strict=True))
+
+        question = self.questions["answer"]
+        if not (isinstance(question.train, Prompts) and isinstance(question.test, Prompts)):
+            return 0
+        seen = set(known(question.train))
+        return sum(prompt in seen for prompt in known(question.test))
 
     @property
     def fingerprint(self) -> str:
@@ -227,6 +292,75 @@ def spread(length: int, n: int) -> list[int]:
     """
     n = min(n, length)
     return [round(i * (length - 1) / max(n - 1, 1)) for i in range(n)]
+
+
+def check_choices(choices: Any, answers: Any, model: Any = None) -> tuple[Any, ...]:
+    """Return the tokens among which a model chooses, by default the answers, in their order.
+
+    Raises unless they are at least two different ones, and the answers among them.
+    """
+    occurring = sorted(set(_listed(answers)))
+    if isinstance(choices, str):
+        raise TypeError(f"choices: expected several tokens, got the text {choices!r}")
+    given = list(choices) if isinstance(choices, Iterable) else choices
+    chosen = occurring if choices is None else _listed(_texts_or_ids("choices", given))
+    if model is not None:
+        chosen = [one_token("choices", c, model) if isinstance(c, str) else c for c in chosen]
+    missing = [answer for answer in occurring if answer not in chosen]
+    if missing or len(set(chosen)) < len(chosen) or len(chosen) < 2:
+        expected = f"at least two different tokens, all answers ({shortened(occurring)}) among them"
+        raise ValueError(f"choices: expected {expected}, got {shortened(chosen)}")
+    return tuple(chosen)
+
+
+def one_token(name: str, text: str, model: Any) -> int:
+    """The id of a text that is a single token of a model's tokenizer."""
+    if getattr(model, "tokenizer", None) is None:
+        raise ValueError(f"{name}: expected a model with a tokenizer, got a text, {text!r}")
+    ids = model.to_tokens(text, prepend_bos=False)[0].tolist()
+    if len(ids) != 1:
+        parts = [model.to_string([token]) for token in ids]
+        raise ValueError(
+            f"{name}: expected texts of one token each, got {text!r}, which is {parts}; mind "
+            "spaces, as in ' Paris'"
+        )
+    return int(ids[0])
+
+
+def _listed(answers: Tensor | list[Any]) -> list[Any]:
+    return answers if isinstance(answers, list) else answers.tolist()
+
+
+def _texts_or_ids(name: str, values: Any) -> Any:
+    """Check tokens: all of them as texts, or all as ids."""
+    if isinstance(values, Sequence) and values and all(isinstance(v, str) for v in values):
+        return list(values)
+    return _ids(name, values)
+
+
+def _rows(tokens: Any) -> list[Int[Tensor, " _"]]:
+    return [_ids(f"tokens[{i}]", row) for i, row in enumerate(tokens)]
+
+
+def _masks(subsets: Any) -> dict[str, Bool[Array, " prompt"]]:
+    if not isinstance(subsets, Mapping):
+        raise TypeError(f"subsets: expected masks by name, got {subsets!r:.80}")
+    masks = {str(name): np.asarray(mask).copy() for name, mask in subsets.items()}
+    for name, mask in masks.items():
+        if mask.dtype != bool or mask.ndim != 1:
+            expected = "booleans in a row, one for each prompt"
+            got = f"{mask.dtype} {list(mask.shape)}"
+            raise TypeError(f"subsets[{name!r}]: expected {expected}, got {got}")
+    return masks
+
+
+def _counted_from_start(rows: list[Int[Tensor, " _"]], places: list[int]) -> list[int]:
+    """Check positions in prompts; negative ones count from the end."""
+    for i, (row, place) in enumerate(zip(rows, places, strict=True)):
+        if not -len(row) <= place < len(row):
+            expected = f"one of the {len(row)} tokens of prompt {i}"
+            raise ValueError(f"position: expected {expected}, got {place}")
+    return [place % len(row) for row, place in zip(rows, places, strict=True)]
 
 
 def _ids(name: str, values: Any, at_least: int | None = 0) -> Int[Tensor, " _"]:

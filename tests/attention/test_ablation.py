@@ -123,7 +123,7 @@ def test_a_model_over_other_tokens_is_ablated():
     with cl.ablate_heads(model, [1], "mean", data=prompts):
         torch.testing.assert_close(cl.head_outputs(model, prompts)[:, 1], mean[1].expand(2, -1))
     with (
-        pytest.raises(ValueError, match="expected the 8 tokens of Count01, got 12"),
+        pytest.raises(ValueError, match="data: expected prompts for mode='mean', got none"),
         cl.ablate_heads(model, [1], "mean"),
     ):
         pass

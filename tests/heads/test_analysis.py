@@ -253,7 +253,7 @@ def test_bad_input_is_rejected_before_any_work(monkeypatch):
     with pytest.raises(ValueError, match="expected finite weights"):
         analyze_heads(model)
     only_fives = SplitSpec(size=20, zeros_and_ones=(3, 3), twos=(0, 3))
-    with pytest.raises(ValueError, match="train split: expected both answers"):
+    with pytest.raises(ValueError, match="train prompts: expected at least two different answers"):
         analyze_heads(example_model(), make_splits(0, train=only_fives))
 
 

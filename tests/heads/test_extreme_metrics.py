@@ -80,8 +80,7 @@ def test_outputs_that_overflow_are_named(part):
 
 def test_logits_of_a_run_that_overflow_are_refused():
     def run(masks):
-        for _ in masks:
-            yield {"answer": np.full((40, 2), np.inf), "end": np.zeros((40, 4))}
+        yield "answer", np.arange(len(masks)), np.full((len(masks), 40, 2), np.inf)
 
     data = random_data(np.random.default_rng(0), group_logits=run)
     with pytest.raises(ValueError, match=r"heads \[0\]: expected finite logits of 'answer'"):

@@ -113,7 +113,7 @@ def test_an_attribution_that_is_wrong_is_refused(monkeypatch):
     model = deep_model(normalization_type="RMS", use_normalization_before_and_after=True)
     HookRunner(model).attribute(PROMPTS)
     monkeypatch.setattr(guard, "_CHECKED", Remembered(most=100))
-    monkeypatch.setattr(DirectPath, "_norm_after_attention", lambda self, layer: None)
+    monkeypatch.setattr(DirectPath, "norm_after_attention", lambda self, layer: None)
     with pytest.raises(ValueError, match="what attention of layer 0 adds"):
         HookRunner(model).attribute(PROMPTS)
 

@@ -175,7 +175,7 @@ def test_a_hook_on_a_prompt_that_was_not_among_the_few_is_noticed():
 def test_an_analysis_of_several_answers_can_be_read_back(tmp_path):
     rows = [
         [0, *row, 4]
-        for row in torch.randint(1, 4, (60, 3), generator=torch.Generator().manual_seed(1)).tolist()
+        for row in torch.randint(1, 4, (60, 9), generator=torch.Generator().manual_seed(1)).tolist()
     ]
     prompts = cl.Prompts(rows, answers=[4 + row[2] for row in rows])
     analysis = cl.analyze_heads(two_layers(), cl.Task.split(prompts, test=0.5, seed=0))

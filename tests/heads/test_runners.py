@@ -391,11 +391,13 @@ def test_batches_are_of_one_length_and_of_every_prompt_once():
     found = list(batches(two_layers(), prompts.sequences(), prompts.positions))
     assert sorted(number for some, _, _ in found for number in some) == list(range(63))
     for some, tokens, asked in found:
-        assert len(some) == len(tokens) <= 16
+        assert len(some) == len(tokens)
+        assert tokens.numel() <= max(8192, 16 * tokens.shape[1])
         assert (asked == tokens.shape[1] - 1).all()
         for number, row in zip(some, tokens, strict=True):
             assert torch.equal(row, prompts.sequences()[number][: tokens.shape[1]])
-    assert max(len(some) for some, _, _ in found) == 16
+    assert {tokens.shape[1] for _, tokens, _ in found} == {at + 1 for at in prompts.positions}
+    assert len(found) == len({tokens.shape[1] for _, tokens, _ in found})
 
 
 def test_a_mean_over_prompts_is_taken_by_hooks():

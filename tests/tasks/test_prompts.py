@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import count01_lens as cl
-from tests.helpers import two_layers
+from tests.helpers import deep_model, two_layers
 
 ROWS = [[0, 1, 4], [0, 2, 2, 4], [0, 4], [0, 1, 1, 1, 4]]
 ANSWERS = [6, 5, 6, 5]
@@ -120,8 +120,12 @@ def test_a_few_are_from_all_parts():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("01=", [1]), TypeError, "tokens: expected a matrix or a list of sequences, got '01='"),
-        ((5, [1]), TypeError, "tokens: expected a matrix or a list of sequences, got 5"),
+        (
+            ("01=", [1]),
+            TypeError,
+            "tokens: expected a matrix or a list of sequences, or .*, got '01='",
+        ),
+        ((5, [1]), TypeError, "tokens: expected a matrix or a list of sequences, or .*, got 5"),
         (({0: [1]}, [1]), TypeError, "tokens: expected a matrix or a list of sequences"),
         ((torch.tensor(3), [1]), TypeError, "tokens: expected a matrix or a list of sequences"),
         (([], []), ValueError, "tokens: expected at least one prompt, each of at least one token"),
@@ -144,7 +148,14 @@ def test_a_few_are_from_all_parts():
         ((ROWS, [1, 1]), ValueError, "answers: expected one for each of 4 prompts, got 2"),
         ((ROWS, []), ValueError, "answers: expected one for each of 4 prompts, got 0"),
         ((ROWS, [1, 1, 1, -1]), ValueError, "answers: expected token ids of at least 0, got -1"),
-        ((ROWS, ["4"] * 4), TypeError, "answers: expected whole numbers, got"),
+        (
+            (ROWS, ["4"] * 4),
+            TypeError,
+            "answers: expected token ids, as the prompts are; .* got '4'",
+        ),
+        ((ROWS, ["4", 5, 5, 5]), TypeError, "answers: expected whole numbers, got"),
+        ((["01=", [0, 4]], [5, 6]), TypeError, "tokens: expected all prompts as texts, or all as"),
+        ((["01=", ""], [5, 6]), ValueError, "tokens: expected at least one prompt, each of at"),
         ((ROWS, ANSWERS, 2), ValueError, "position: .* the 2 tokens of prompt 2, got 2"),
         ((ROWS, ANSWERS, -3), ValueError, "position: .* the 2 tokens of prompt 2, got -3"),
         ((ROWS, ANSWERS, [0, 0, 0, 5]), ValueError, "position: .* 5 tokens of prompt 3, got 5"),
@@ -312,3 +323,99 @@ def test_tokens_that_a_model_does_not_have_are_said_so_before_it_runs(
     for train, test in parts:
         with pytest.raises(ValueError, match=f"^{message}"):
             cl.analyze_heads(model, cl.Task(train, test, choices))
+
+
+def test_texts_become_tokens_of_a_model():
+    model = cl.example_model()
+    texts = cl.Prompts(
+        ["0110=", "[BOS]1=", "011="],
+        ["5", "4", "4"],
+        position=[-1, 2, -2],
+        subsets={"a": [True] * 3},
+    )
+    assert repr(texts) == "Prompts(3 of up to 7 characters, apart: a)"
+    for use in (texts.sequences, texts.fingerprint, lambda: texts.positions):
+        with pytest.raises(TypeError, match=r"got texts.* use prompts.tokenized\(model\)"):
+            use()
+    prompts = texts.tokenized(model)
+    assert prompts.tokenized(model) is prompts
+    assert [row.tolist() for row in prompts.sequences()] == [
+        model.to_tokens(text)[0].tolist() for text in texts.tokens
+    ]
+    assert prompts.answers.tolist() == [6, 5, 5]
+    assert prompts.positions == [5, 2, 3]
+    assert prompts.subsets["a"].all()
+    assert cl.accuracy(model, texts[[0]], choices=["4", "5"]) in (0, 1)
+    torch.testing.assert_close(cl.head_outputs(model, texts), cl.head_outputs(model, prompts))
+
+
+def test_a_task_of_texts():
+    model = cl.example_model()
+    rng = np.random.default_rng(0)
+    bodies = ["".join(rng.choice(list("012"), size=9)) for _ in range(60)]
+    right = ["4" if body.count("1") > body.count("0") else "5" for body in bodies]
+    texts = cl.Prompts([f"{body}=" for body in bodies], right)
+    task = cl.Task.split(texts, test=0.5)
+    assert task.questions["answer"].choices == ("4", "5")
+    ids = cl.Task.split(texts.tokenized(model), test=0.5)
+    assert task.for_model(model).fingerprint == ids.fingerprint
+    assert ids.for_model(model) is ids
+    by_text, by_ids = cl.analyze_heads(model, task), cl.analyze_heads(model, ids)
+    assert by_text.table.equals(by_ids.table)
+    assert cl.accuracy(model, task) == by_ids.accuracy["answer"]
+    with pytest.raises(ValueError, match="model: expected one with a tokenizer"):
+        cl.analyze_heads(two_layers(), task)
+
+
+@pytest.mark.parametrize(
+    ("answers", "choices", "message"),
+    [
+        (["45", "5"], None, r"choices: expected texts of one token each, got '45', which is \['4'"),
+        (["4", "5"], ["4", "5", "[EOS]", "01"], "choices: .* of one token each, got '01'"),
+        (["4", "5"], ["4"], r"choices: .* all answers \(\['4', '5'\]\) among them, got \['4'\]"),
+        (["4", "5"], "45", "choices: expected several tokens, got the text '45'"),
+    ],
+)
+def test_texts_that_are_no_tokens(answers, choices, message):
+    train, test = cl.Prompts(["01=", "1="], answers), cl.Prompts(["001=", "11="], answers)
+    with pytest.raises((ValueError, TypeError), match=f"^{message}"):
+        cl.analyze_heads(cl.example_model(), cl.Task(train, test, choices))
+
+
+def test_texts_and_ids_do_not_mix():
+    ids, texts = cl.Prompts([[0, 4], [2, 4]], [5, 6]), cl.Prompts(["0=", "1="], ["4", "5"])
+    with pytest.raises(TypeError, match="expected training and test prompts both as texts"):
+        cl.Task(ids, texts)
+
+
+def test_test_prompts_that_probes_have_seen_are_said_so():
+    rows = torch.randint(1, 4, (40, 6), generator=torch.Generator().manual_seed(0)).tolist()
+    prompts = cl.Prompts(rows, [5 + (row.count(2) > row.count(1)) for row in rows])
+    with pytest.warns(UserWarning, match="^10 of 20 test prompts are among the training prompts"):
+        cl.analyze_heads(two_layers(), cl.Task(prompts[:30], prompts[20:]))
+
+
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
+def test_prompts_longer_than_the_context_are_said_so_before_a_model_runs(direction):
+    model = deep_model(attention_dir=direction, n_ctx=6)
+    model.add_hook("hook_embed", lambda value, hook: 1 / 0)
+    long = cl.Prompts([[1] * 4, [2] * 9, [3] * 4], [5, 6, 5], position=[3, 3, 3])
+    good = cl.Prompts([[1] * 3, [2] * 3], [5, 6])
+    message = "prompts: expected at most 6 tokens, .* got 9 in prompt 1"
+    if direction == "bidirectional":
+        with pytest.raises(ValueError, match=message):
+            cl.analyze_heads(model, cl.Task(good, long))
+    else:  # nobody reads what follows the question
+        with pytest.raises(ZeroDivisionError):
+            cl.analyze_heads(model, cl.Task(good, long))
+        with pytest.raises(ValueError, match=message):
+            cl.analyze_heads(model, cl.Task(cl.Prompts(long.tokens, long.answers), good))
+
+
+def test_one_answer_only_is_said_so_before_a_model_runs():
+    model = two_layers()
+    model.add_hook("hook_embed", lambda value, hook: 1 / 0)
+    one, two = cl.Prompts([[1], [2]], [5, 5]), cl.Prompts([[1, 2], [2, 2]], [5, 6])
+    for train, test, name in ((one, two, "train"), (two, one, "test")):
+        with pytest.raises(ValueError, match=f"^{name} prompts: expected at least two different"):
+            cl.analyze_heads(model, cl.Task(train, test))

@@ -1,0 +1,52 @@
+"""Accuracy of a model, whatever is done to it at the moment."""
+
+from collections.abc import Iterable
+
+from count01_lens.common.types import HookedTransformer
+from count01_lens.heads.head_data import AskedHeads
+from count01_lens.heads.runners import as_prompts, check_ids, runner_for
+from count01_lens.tasks.count01 import ANSWERS, CountPrompts
+from count01_lens.tasks.dataset import CountsLike
+from count01_lens.tasks.prompts import Prompts, Question, Task, check_choices
+
+
+def accuracy(
+    model: HookedTransformer,
+    data: CountsLike | Prompts | CountPrompts | Task,
+    choices: Iterable[int] | None = None,
+) -> float:
+    """Return how often the right answer has the highest logit among the choices.
+
+    Works inside `with` blocks, too: hooks that are attached to the model take part.
+
+    Args:
+        model: any HookedTransformer.
+        data: prompts, or a task, whose test prompts are taken; for Count01 a split, or counts
+            [sample, 3].
+        choices: the tokens among which the model chooses; of equal logits the later one wins. By
+            default the answers that occur; for counts and tasks, the task's own.
+
+    Example:
+        >>> model, test = cl.example_model(), cl.make_splits().test
+        >>> cl.accuracy(model, test) > 0.99
+        True
+        >>> with cl.ablate_heads(model, range(15)):
+        ...     alone = cl.accuracy(model, test)  # of the last head: what l-acc measures
+        >>> 0 < alone < 1
+        True
+    """
+    known: tuple[int, ...] | None = None
+    if isinstance(data, Task):
+        question = data.for_model(model).questions["answer"]
+        prompts, known = question.test, question.choices
+    else:
+        prompts = as_prompts(data, model=model)
+        known = ANSWERS if isinstance(prompts, CountPrompts) else None
+    if choices is not None or known is None:
+        known = check_choices(choices, prompts.answers, model)
+    runner = runner_for(model, prompts)
+    check_ids("choices", max(known), model.cfg.d_vocab_out)
+    answers = Question(prompts, prompts, known).answers_of(prompts)
+    logits = runner.logits(prompts)[:, list(known)].double().cpu().numpy()
+    asked = AskedHeads(heads=logits[:, None], rest=0 * logits, answers=answers)
+    return float(asked.right_by_logits(logits).mean())
