@@ -199,7 +199,7 @@ def _given(
     from count01_lens.views.prompt_view import reads_count01
 
     if task is not None:
-        question = task.questions["answer"]
+        question = task.for_model(model).questions["answer"]
         if not 0 <= number < len(question.test):
             expected = f"0 to {len(question.test) - 1}, the test prompts of the task"
             raise ValueError(f"prompt: expected {expected}, got {number}")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import count01_lens.tasks.task_file as module
+from count01_lens.models.checkpoints import example_model
 from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.prompts import Prompts, Task
 from count01_lens.tasks.task_file import read_task, write_task
@@ -79,6 +80,25 @@ def test_what_is_written_is_read_again(tmp_path):
     before = (tmp_path / "task.json").read_bytes()
     write_task(again, tmp_path / "task.json")
     assert (tmp_path / "task.json").read_bytes() == before
+
+
+def test_texts_are_read_and_written(tmp_path):
+    texts = {
+        "format": 1,
+        "train": {"tokens": ["011=", "001="], "answers": ["4", "5"]},
+        "test": {"tokens": ["11=", "00="], "answers": ["4", "5"]},
+        "choices": ["4", "5"],
+    }
+    task = read_task(written(tmp_path, texts))
+    write_task(task, tmp_path / "again.json")
+    again = read_task(tmp_path / "again.json")
+    model = example_model()
+    assert again.for_model(model).fingerprint == task.for_model(model).fingerprint
+    assert task.for_model(model).questions["answer"].choices == (5, 6)
+    assert task.for_model(model).questions["answer"].test.positions == [3, 3]
+    mixed = texts | {"test": {"tokens": ["11=", [0, 1, 4]], "answers": ["4", "5"]}}
+    with pytest.raises(ValueError, match="test.tokens: expected all prompts as texts, or all as"):
+        read_task(written(tmp_path, mixed))
 
 
 def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):

@@ -4,14 +4,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
-from count01_lens.heads.games import Estimate
-from count01_lens.heads.head_data import collect, runner_for_task
-from count01_lens.heads.made_from import MadeFrom
-from count01_lens.heads.metrics import Groups
-from count01_lens.heads.tables import head_table
+from count01_lens.heads.analysis import analyze_heads
 from count01_lens.models.build import make_hooked_transformer
-from count01_lens.models.hooks import head_names
 from count01_lens.tasks.prompts import Prompts, Task
 
 EVIL_TOKEN = "<script>alert(1)</script>$x$"
@@ -47,7 +41,10 @@ def model_of(*, seed=0, scale=0.6, **fields):
 def most_frequent(n=90, *, seed=0, subsets=True, answers=3):
     """Which of the symbols 1, 2, ... is most frequent; 0 begins and 8 asks."""
     rng = np.random.default_rng(seed)
-    rows = [[0, *rng.integers(1, answers + 1, rng.integers(3, 9)), 8] for _ in range(n)]
+    drawn: dict[tuple[int, ...], None] = {}  # each prompt once, in the order of drawing
+    while len(drawn) < n:
+        drawn[0, *rng.integers(1, answers + 1, rng.integers(3, 9)).tolist(), 8] = None
+    rows = [list(row) for row in drawn]
     right = [max(range(1, answers + 1), key=row[1:-1].count) for row in rows]
     short = np.array([len(row) < 7 for row in rows])
     return Task.split(
@@ -80,49 +77,10 @@ def one_layer_sixty_answers():
     return analyze_heads(model, named_second())
 
 
-def many_heads(model=None, task=None, *, n_sampled=2):
-    """(d): 12 layers of 12 tiny heads, of which few pairs are known and worths are estimates.
-
-    Put together from its parts, because all 10,296 pairs would take minutes.
-    """
-    fields = dict(n_layers=12, n_heads=12, d_model=24, d_head=2, d_mlp=24)
-    model = model_of(**fields, scale=0.3) if model is None else model
-    task = most_frequent(60) if task is None else task
-    runner = runner_for_task(model, task)
-    data = collect(runner, task)
-    singles = Groups(data, np.eye(data.n_heads, dtype=bool))
-    heads = head_table(singles, head_names(model))
-    rng = np.random.default_rng(0)
-    best = np.argsort(-heads["s_acc"].to_numpy(), kind="stable")[:10]
-    pairs = {}
-    for name in ("l_acc", "roc_auc", "s_acc"):
-        pairs[name] = np.full((144, 144), np.nan)
-        several = np.maximum.outer(heads[name].to_numpy(), heads[name].to_numpy())[
-            np.ix_(best, best)
-        ]
-        pairs[name][np.ix_(best, best)] = np.minimum(several + 0.05, 1.0)
-        np.fill_diagonal(pairs[name], heads[name])
-    analysis = HeadAnalysis(
-        heads=heads,
-        counts=None,
-        pairs=pairs,
-        accuracy=data.accuracies(),
-        notes=("144 heads: too many for all groups",),
-        data=data,
-        fits=singles.fits,
-        worst_gradient=singles.fits.worst_gradient,
-        made_from=MadeFrom.of(model, runner, task),
-        model=model,
-        task=task,
-    )
-    if n_sampled:
-        values = rng.normal(0.002, 0.01, (n_sampled, 144))
-        sampled = {
-            name: Estimate(worth, np.full(144, 0.004), 100)
-            for name, worth in zip(("s_acc", "l_acc"), values, strict=False)
-        }
-        object.__setattr__(analysis, "sampled", sampled)
-    return analysis
+def many_heads(budget=400):
+    """(d): 12 layers of 12 tiny heads; a budget of 400 is 91 pairs and two random orders."""
+    model = model_of(n_layers=12, n_heads=12, d_model=24, d_head=2, d_mlp=24, scale=0.3)
+    return analyze_heads(model, most_frequent(60), budget=budget)
 
 
 def with_effects(analysis, *, repaired=(3, 0.4)):

@@ -152,24 +152,23 @@ def test_with_many_heads_the_strongest_are_shown(analyses, pages):
     assert rows == [[names[head] for head in plots.strongest(analysis)], names]
     least = min(analysis.table["s_acc"][head] for head in plots.strongest(analysis))
     assert least >= analysis.table["s_acc"].nlargest(32).min()
-    assert worth.count("±") == 288
-    assert "Of 10,296 pairs 45 were measured" in page
+    assert worth.count("±") == 144
+    assert "Of 10,296 pairs 91 were measured" in page
     pairs = csv_of(page, "pairs_s_acc.csv")
-    assert pairs.shape == (10, 11)
+    assert pairs.shape == (14, 15)
     assert not pairs.isna().any().any()
     shapley = csv_of(page, "shapley.csv")
-    estimate = analysis.sampled["s_acc"]
-    assert shapley["s_acc"].to_numpy() == pytest.approx(estimate.values, rel=1e-4)
-    assert shapley["s_acc_error"].to_numpy() == pytest.approx(estimate.standard_errors)
-    assert "s-acc: 100" in page
-    assert "± 0.0040" in page
+    estimate = analysis.sampled["l_acc"]
+    assert shapley["l_acc"].to_numpy() == pytest.approx(estimate.values, rel=1e-4, abs=1e-9)
+    errors = shapley["l_acc_error"].to_numpy()
+    assert errors == pytest.approx(estimate.standard_errors, rel=1e-4)
+    assert "l-acc: 2)" in page
+    assert f"± {estimate.standard_errors[0]:.4f}" in page
     assert "Shapley interactions" not in page
 
 
 def test_without_estimates_a_sentence_says_how_to_get_them(tmp_path, quick):
-    analysis = many_heads(n_sampled=0)
-    for matrix in analysis.pairs.values():
-        matrix[~np.eye(144, dtype=bool)] = np.nan
+    analysis = many_heads(budget=0)
     page = analysis.report(tmp_path / "report.html").read_text()
     assert "144 heads have too many groups to compute them all" in page
     assert "No pair was measured." in page
