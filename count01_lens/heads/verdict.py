@@ -1,6 +1,6 @@
 """Compete or cooperate, in words that stand for stated numbers.
 
-For each task, the Shapley values φ of the heads and the interaction indices I of the pairs:
+For each question, the Shapley values φ of the heads and the interaction indices I of the pairs:
 
 * **cooperate**: the mean interaction is at least +0.01: pairs are worth more together than apart;
 * **redundant**: it is at most −0.01: what one head brings, others have already (an ensemble);
@@ -8,7 +8,7 @@ For each task, the Shapley values φ of the heads and the interaction indices I 
 * **compete**, in addition: heads with φ ≤ −0.02, which work against the rest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,12 +21,16 @@ INTERACTION, AGAINST = 0.01, -0.02
 
 @dataclass(frozen=True)
 class TaskVerdict:
-    """On the "answer" or the "end": the word, the mean over pairs, and heads that compete."""
+    """On a question of the task: the word, the mean over pairs, and heads that compete.
+
+    `names` are what all heads are called; their numbers if there are none.
+    """
 
     task: str
     word: str
     mean_interaction: float
     competing: tuple[int, ...]
+    names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         verb = {"cooperate": "cooperate", "redundant": "are redundant"}.get(
@@ -34,7 +38,7 @@ class TaskVerdict:
         )
         text = f"they {verb} (mean interaction {self.mean_interaction:+.3f})"
         if self.competing:
-            heads = ", ".join(map(str, self.competing))
+            heads = ", ".join(self.names[h] if self.names else str(h) for h in self.competing)
             text += f", and {len(self.competing)} work against the rest (heads {heads})"
         return text
 
@@ -50,16 +54,25 @@ class Verdict:
 
     def __str__(self) -> str:
         names = {"answer": "On the answer", "end": "On '[EOS]'"}
-        return ". ".join(f"{names[verdict.task]} {verdict}" for verdict in self.tasks) + "."
+        said = (
+            f"{names.get(each.task, f'On the question {each.task!r}')} {each}"
+            for each in self.tasks
+        )
+        return ". ".join(said) + "."
 
 
-def judge(interactions: Mapping[str, Float[Array, "head head"]]) -> Verdict:
-    """Judge each task by its interaction matrix, Shapley values on the diagonal."""
+def judge(
+    interactions: Mapping[str, Float[Array, "head head"]], names: Sequence[str] = ()
+) -> Verdict:
+    """Judge each task by its interaction matrix, Shapley values on the diagonal.
+
+    `names` are what heads are called in words; by default their numbers.
+    """
     verdicts = []
     for task, matrix in interactions.items():
         mean = float(matrix[np.triu_indices(len(matrix), 1)].mean())
         competing = np.flatnonzero(np.diag(matrix) <= AGAINST).tolist()
         clear = "cooperate" if mean > 0 else "redundant"
         word = clear if abs(mean) >= INTERACTION else "neither"
-        verdicts.append(TaskVerdict(task, word, mean, tuple(competing)))
+        verdicts.append(TaskVerdict(task, word, mean, tuple(competing), tuple(names)))
     return Verdict(tuple(verdicts))
