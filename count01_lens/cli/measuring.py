@@ -70,6 +70,13 @@ def analyze(
         Path | None, typer.Option(help="HTML file for all of it, which opens from disk.")
     ] = None,
     task: TaskFile = None,
+    ablation: Annotated[
+        Literal["zero", "mean", "resample"],
+        typer.Option(help="What stands in the place of heads that are taken out."),
+    ] = "zero",
+    budget: Annotated[
+        int, typer.Option(help="Groups to run if there are too many heads for all of them.")
+    ] = 2000,
 ) -> None:
     """Tell what each head of a model does, alone, in pairs, and in all groups.
 
@@ -91,7 +98,7 @@ def analyze(
     model = load_checkpoint(checkpoint)
     if groups == "all":
         check_exact(model.cfg.n_layers * model.cfg.n_heads)
-    analysis = analyze_heads(model, asked)
+    analysis = analyze_heads(model, asked, ablation=ablation, budget=budget)
     if groups == "all":
         analysis = analysis.with_groups()
     typer.echo(repr(analysis))

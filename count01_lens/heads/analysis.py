@@ -174,10 +174,11 @@ class HeadAnalysis:
                 "verdict: expected at least two heads, got one: there is no other to compete or "
                 "cooperate with"
             )
-        judged = {"answer": "s_acc", "end": "eos_l_acc"}
+        layers = self.heads["layer"].tolist()
+        judged = {"answer": "l_acc" if len(set(layers)) > 1 else "s_acc", "end": "eos_l_acc"}
         asked = [question for question in judged if question in self.data.asked]
         found = {question: self.interactions(judged[question]) for question in asked}
-        return judge(found, head_labels(self.heads))
+        return judge(found, head_labels(self.heads), layers)
 
     @property
     def answer(self) -> str:

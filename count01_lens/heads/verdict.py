@@ -6,6 +6,10 @@ For each question, the Shapley values φ of the heads and the interaction indice
 * **redundant**: it is at most −0.01: what one head brings, others have already (an ensemble);
 * **neither**: between the two;
 * **compete**, in addition: heads with φ ≤ −0.02, which work against the rest.
+
+The metric is s-acc, what heads know, for models of one layer. Heads of several layers work through
+each other, which no probe sees: there it is l-acc, and the mean is told apart, of pairs within a
+layer and of pairs between two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +27,8 @@ INTERACTION, AGAINST = 0.01, -0.02
 class TaskVerdict:
     """On a question of the task: the word, the mean over pairs, and heads that compete.
 
-    `names` are what all heads are called; their numbers if there are none.
+    `names` are what all heads are called; their numbers if there are none. `within` and `between`
+    are the means over pairs of one layer and of two, for models of several layers.
     """
 
     task: str
@@ -31,12 +36,18 @@ class TaskVerdict:
     mean_interaction: float
     competing: tuple[int, ...]
     names: tuple[str, ...] = ()
+    within: float | None = None
+    between: float | None = None
 
     def __str__(self) -> str:
         verb = {"cooperate": "cooperate", "redundant": "are redundant"}.get(
             self.word, "neither cooperate nor repeat each other"
         )
-        text = f"they {verb} (mean interaction {self.mean_interaction:+.3f})"
+        apart = ""
+        if self.between is not None:
+            inside = "" if self.within is None else f"{self.within:+.3f} within layers, "
+            apart = f"; {inside}{self.between:+.3f} between layers"
+        text = f"they {verb} (mean interaction {self.mean_interaction:+.3f}{apart})"
         if self.competing:
             heads = ", ".join(self.names[h] if self.names else str(h) for h in self.competing)
             text += f", and {len(self.competing)} work against the rest (heads {heads})"
@@ -62,17 +73,27 @@ class Verdict:
 
 
 def judge(
-    interactions: Mapping[str, Float[Array, "head head"]], names: Sequence[str] = ()
+    interactions: Mapping[str, Float[Array, "head head"]],
+    names: Sequence[str] = (),
+    layers: Sequence[int] = (),
 ) -> Verdict:
     """Judge each task by its interaction matrix, Shapley values on the diagonal.
 
-    `names` are what heads are called in words; by default their numbers.
+    `names` are what heads are called in words; by default their numbers. `layers` are those of the
+    heads, if they are of several.
     """
     verdicts = []
     for task, matrix in interactions.items():
-        mean = float(matrix[np.triu_indices(len(matrix), 1)].mean())
+        first, second = np.triu_indices(len(matrix), 1)
+        pairs = matrix[first, second]
+        mean = float(pairs.mean())
         competing = np.flatnonzero(np.diag(matrix) <= AGAINST).tolist()
         clear = "cooperate" if mean > 0 else "redundant"
         word = clear if abs(mean) >= INTERACTION else "neither"
-        verdicts.append(TaskVerdict(task, word, mean, tuple(competing), tuple(names)))
+        parts: dict[str, float] = {}
+        if len(set(layers)) > 1:
+            same = np.asarray(layers)[first] == np.asarray(layers)[second]
+            chosen = {"within": same, "between": ~same}
+            parts = {name: float(pairs[some].mean()) for name, some in chosen.items() if some.any()}
+        verdicts.append(TaskVerdict(task, word, mean, tuple(competing), tuple(names), **parts))
     return Verdict(tuple(verdicts))
