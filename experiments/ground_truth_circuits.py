@@ -2,8 +2,8 @@
 
 A circuit decides one *factor* of the answer; the answer of a model is the tuple of its factors, and
 its logit is the sum of one *lane* per factor. What heads read and write is spelled in lanes: one
-lane per token, one per position, a lane that is always 1, scratch lanes between layers, and one lane
-per value of each factor. A circuit has *slots*: each must be filled by at least one head.
+lane per token, one per position, a lane that is always 1, scratch lanes between layers, and one
+lane per value of each factor. A circuit has *slots*: each must be filled by at least one head.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +19,7 @@ Random = np.random.Generator
 ONE: Lane = ("one", 0, 0)
 BOS, QUERY = 0, 1  # the first two tokens of every vocabulary
 HARD = 30.0  # a score that leaves nothing to other tokens
+NO_MATCH = HARD / 4  # of '[BOS]', where heads look that find nothing
 DEFAULT = 0.25  # how far one value of each factor leads as long as no head says anything
 COUNTED = 100.0  # weight of '[BOS]' beside 1 for each counted token: n·K / (n + K) is nearly n
 
@@ -125,9 +126,8 @@ def show(tokens: list[int], factor: int, strength: float = 1.0) -> tuple[tuple[R
 
 
 def default_of(rng: Random, n_values: int) -> tuple[float, ...]:
-    """Let some value lead."""
-    chosen = rng.integers(n_values)
-    return tuple(DEFAULT * (value == chosen) for value in range(n_values))
+    """Let some value lead, and no two be equal, which would leave decisions to rounding."""
+    return tuple((rng.permutation(n_values) * DEFAULT / (n_values - 1)).tolist())
 
 
 def find(rng: Random, vocabulary: Vocabulary, factor: int, n_ctx: int) -> Circuit:
@@ -148,16 +148,17 @@ def largest(rng: Random, vocabulary: Vocabulary, factor: int, n_ctx: int) -> Cir
         smaller = rng.integers(0, value + 1, 2)
         return Body(((kinds[value],), *((kinds[rank],) for rank in smaller)))
 
-    return Circuit("largest", (Slot(wiring),), len(kinds), body, default_of(rng, len(kinds)))
+    # The order of its scores is one that a norm before a later layer would not leave.
+    return Circuit("largest", (Slot(wiring, (0,)),), len(kinds), body, default_of(rng, len(kinds)))
 
 
 def majority(rng: Random, vocabulary: Vocabulary, factor: int, n_ctx: int) -> Circuit:
     """Which of two tokens is more frequent? One head attends to all of them alike."""
     kinds, total = vocabulary.new(2), 5
-    wiring = Wiring(attend(dict.fromkeys(kinds, HARD)), show(kinds, factor, strength=total))
+    wiring = Wiring(attend(dict.fromkeys(kinds, HARD)), show(kinds, factor, strength=2.0))
 
     def body(rng: Random, value: int) -> Body:
-        fewer = int(rng.integers(0, total // 2 + 1))
+        fewer = int(rng.integers(2))
         return Body(((kinds[value],),) * (total - fewer) + ((kinds[1 - value],),) * fewer)
 
     # Its attention has to be even, which a norm before a later layer would not leave it.
@@ -170,7 +171,7 @@ def compare(rng: Random, vocabulary: Vocabulary, factor: int, n_ctx: int) -> Cir
     slots = []
     for value, one in enumerate(kinds):
         scores = attend({BOS: HARD + float(np.log(COUNTED)), one: HARD})
-        moves = (({token(one): 1.0}, {answer(factor, value): COUNTED}),)
+        moves = (({token(one): 1.0}, {answer(factor, value): COUNTED / 2}),)
         slots.append(Slot(Wiring(scores, moves), (0,), saturates=False, answers=False))
 
     def body(rng: Random, value: int) -> Body:
@@ -225,7 +226,9 @@ def induction(rng: Random, vocabulary: Vocabulary, factor: int, n_ctx: int) -> C
     keys, values = vocabulary.new(n), vocabulary.new(n)
     before = tuple(({position(b): 1.0}, {position(a): HARD}) for a, b in pairwise(range(n_ctx)))
     moves = tuple(({token(key): 1.0}, {scratch(factor, i): 1.0}) for i, key in enumerate(keys))
-    match = tuple(({token(key): 1.0}, {scratch(factor, i): HARD}) for i, key in enumerate(keys))
+    match = attend({BOS: NO_MATCH}) + tuple(
+        ({token(key): 1.0}, {scratch(factor, i): HARD}) for i, key in enumerate(keys)
+    )
 
     def body(rng: Random, value: int) -> Body:
         order = [int(one) for one in rng.permutation(keys)]
@@ -234,7 +237,7 @@ def induction(rng: Random, vocabulary: Vocabulary, factor: int, n_ctx: int) -> C
 
     slots = (
         Slot(Wiring(before, moves), (0,), answers=False),
-        Slot(Wiring(match, show(values, factor, strength=1.0)), (1,)),
+        Slot(Wiring(match, show(values, factor)), (1,)),
     )
     return Circuit("induction", slots, n, body, default_of(rng, n))
 
@@ -246,8 +249,7 @@ def parity(rng: Random, vocabulary: Vocabulary, factor: int, n_ctx: int) -> Circ
     """
     selectors, plain, flipped = vocabulary.new(2), vocabulary.new(2), vocabulary.new(2)
     fetch = tuple(({token(one): 1.0}, {scratch(factor, i): 1.0}) for i, one in enumerate(selectors))
-    base: Row = {token(one): HARD for one in plain + flipped}
-    chosen = tuple(
+    chosen = attend({BOS: NO_MATCH}) + tuple(
         ({scratch(factor, i): 1.0}, {token(one): HARD for one in pair})
         for i, pair in enumerate((plain, flipped))
     )
@@ -263,7 +265,7 @@ def parity(rng: Random, vocabulary: Vocabulary, factor: int, n_ctx: int) -> Circ
 
     slots = (
         Slot(Wiring(attend(dict.fromkeys(selectors, HARD)), fetch), (0,), answers=False),
-        Slot(Wiring((({ONE: 1.0}, base), *chosen), moves), (1,)),
+        Slot(Wiring(chosen, moves), (1,)),
     )
     return Circuit("parity", slots, 2, body, default_of(rng, 2))
 
@@ -272,9 +274,7 @@ def pass_on(rng: Random, vocabulary: Vocabulary, factor: int, n_ctx: int) -> Cir
     """The first layer gathers a token at a marker, the second fetches it from there."""
     kinds, (marker,) = vocabulary.new(int(rng.integers(2, 4))), vocabulary.new(1)
     gather = tuple(({token(one): 1.0}, {scratch(factor, i): 1.0}) for i, one in enumerate(kinds))
-    fetch = tuple(
-        ({scratch(factor, i): 1.0}, {answer(factor, i): 1.0}) for i in range(len(kinds))
-    )
+    fetch = tuple(({scratch(factor, i): 1.0}, {answer(factor, i): 1.0}) for i in range(len(kinds)))
     body = lambda rng, value: Body(((kinds[value], marker),))  # noqa: E731
     slots = (
         Slot(Wiring(attend(dict.fromkeys(kinds, HARD)), gather), (0,), answers=False),

@@ -21,7 +21,7 @@ from experiments.ground_truth_circuits import BOS, QUERY, Circuit, Random, Wirin
 from experiments.ground_truth_weights import Head, Shape, build
 
 N_PROMPTS = 32  # for training and for test, each
-OPPOSING, QUIET = -0.5, 0.03  # strength beside 1 of a head that works
+OPPOSING, QUIET = -0.5, 0.02  # strength beside 1 of a head that works
 MOST_CHOICES = 8
 IDLE = ("dead", "unread", "constant", "quiet")
 
@@ -62,12 +62,13 @@ def plant(seed: int) -> Planted:
         [ids[list(row)].tolist() for row in tokens], ids[[answers[one] for one in right]].tolist()
     )
     choices = sorted(int(ids[one]) for one in answers.values())
-    task = cl.Task(prompts[: N_PROMPTS], prompts[N_PROMPTS:], choices)
+    task = cl.Task(prompts[:N_PROMPTS], prompts[N_PROMPTS:], choices)
     slots = tuple(
         tuple(i for i, head in enumerate(heads) if head.slot == slot) for slot in range(n_slots)
     )
     words = tuple(head.word for head in heads)
-    return Planted(seed, model, task, _truth(parts, slots, words), slots, words, _kind(shape, parts))
+    truth, kind = _truth(parts, slots, words), _kind(shape, parts)
+    return Planted(seed, model, task, truth, slots, words, kind)
 
 
 def with_noise(planted: Planted, level: float) -> Planted:
@@ -98,14 +99,15 @@ def _draw_shape(rng: Random) -> Shape:
 
 def _draw_circuits(rng: Random, shape: Shape) -> tuple[list[Circuit], circuits.Vocabulary]:
     """Draw circuits until they fit into the model, with room for another head or two."""
-    makers = list(circuits.ONE_LAYER) + list(circuits.WITH_POSITIONS) * shape.positions
-    if shape.n_layers == 2:
-        makers += circuits.TWO_LAYERS + circuits.TWO_LAYERS_WITH_POSITIONS * shape.positions
+    makers = circuits.ONE_LAYER + circuits.WITH_POSITIONS * shape.positions
+    deep = circuits.TWO_LAYERS + circuits.TWO_LAYERS_WITH_POSITIONS * shape.positions
     while True:
         vocabulary = circuits.Vocabulary()
-        n = min(int(rng.choice([1, 2, 3], p=[0.4, 0.45, 0.15])), len(makers))
-        chosen = rng.choice(len(makers), n, replace=False)
-        parts = [makers[i](rng, vocabulary, at, shape.n_ctx) for at, i in enumerate(chosen)]
+        n = int(rng.choice([1, 2, 3], p=[0.4, 0.45, 0.15]))
+        drawn = [makers[i] for i in rng.choice(len(makers), n, replace=False)]
+        if shape.n_layers == 2 and rng.random() < 0.7:
+            drawn[0] = deep[rng.integers(len(deep))]
+        parts = [make(rng, vocabulary, at, shape.n_ctx) for at, make in enumerate(drawn)]
         slots = [slot for part in parts for slot in part.slots]
         fits = all(
             sum(slot.layers == (layer,) for slot in slots) <= shape.n_heads

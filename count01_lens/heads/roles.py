@@ -19,9 +19,9 @@ pair), under which every size is equally likely and, given its size, every group
 * **cooperating**: both work and I_ij > 0: they are worth more together than apart. Both must work,
   because a working head that outvotes an opposing one has a positive interaction with it, too.
 
-A head with φ_i = 0 that is not idle helps as much as it harms, and has none of these roles. Zero is
-exact for models without noise; `Thresholds` says what counts as zero. None of the numbers changes if
-idle heads are added, and all of them move with the heads if those are renamed.
+A head with φ_i = 0 that is not idle helps as much as it harms, and has none of these roles. Zero
+is exact for models without noise; `Thresholds` says what counts as zero. None of the numbers
+changes if idle heads are added, and all of them move with the heads if those are renamed.
 
 Use accuracy (l_acc) as the value. The mean lead of the right answer is a sum over heads in a model
 of one layer without a norm: all interactions are zero there, copies add up, and neither copies nor
@@ -52,7 +52,7 @@ class Thresholds:
     """
 
     head: float = 0.01
-    pair: float = 0.01
+    pair: float = 0.005
     copies: float = 0.1
 
 
