@@ -156,6 +156,25 @@ def numbers(models: pd.DataFrame, table: pd.DataFrame) -> dict[str, float]:
     return kept
 
 
+def markdown(table: pd.DataFrame) -> str:
+    """Write precision and recall as a table, a row per noise and role."""
+    methods = list(table["method"].unique())
+    lines = [f"| noise | role | {' | '.join(methods)} |", "|---" * (2 + len(methods)) + "|"]
+    for (noise, role), rows in table.groupby(["noise", "role"], sort=False):
+        by_method = {row["method"]: row for row in rows.to_dict("records")}
+        cells = [
+            f"{_three(row['precision'])} / {_three(row['recall'])}" if row else ""
+            for row in map(by_method.get, methods)
+        ]
+        lines.append(f"| {noise:.0%} | {role} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _three(share: float) -> str:
+    """Three decimals, rounded down: only what is 1 is written as 1."""
+    return "–" if np.isnan(share) else f"{np.floor(share * 1000 + 1e-9) / 1000:.3f}"
+
+
 def figure(table: pd.DataFrame) -> Figure:
     """Draw precision and recall of every method, by noise and role."""
     drawn = NotebookFigure(figsize=(11, 5.4), layout="constrained")
