@@ -38,6 +38,7 @@ from experiments.ground_truth_models import Planted, plant, with_noise
 DEVELOPMENT, JUDGED = range(30000, 30050), range(31000, 31250)
 NOISE = (0.0, 0.01, 0.05)  # of every weight matrix, relative to its size
 ROLES = ("working", "idle", "opposing", "copies", "cooperating")
+PAIRS = ("copies", "cooperating")
 OURS = "all groups"
 # Single-head ablation calls a head working or opposing if it changes accuracy by more than this,
 # or the logit difference by more than this share of the whole model's.
@@ -185,14 +186,13 @@ def figure(table: pd.DataFrame) -> Figure:
         for axis, level in zip(row, levels, strict=True):
             for at, method in enumerate(methods):
                 some = table[(table["noise"] == level) & (table["method"] == method)]
-                x = np.array([ROLES.index(role) for role in some["role"]]) + 0.16 * (at - 2)
+                # Ablation says nothing about pairs: there one bar stands alone.
+                offset = np.where(some["role"].isin(PAIRS), 0.0, 0.16 * (at - 2))
+                x = np.array([ROLES.index(role) for role in some["role"]]) + offset
                 axis.bar(x, some[kind], 0.15, color=colours[method], label=method)
-            axis.set(ylim=(0, 1.04), xticks=range(len(ROLES)))
-            axis.set_xticklabels(ROLES, rotation=25)
+            axis.set(ylim=(0, 1.04), xlim=(-0.5, len(ROLES) - 0.5), xticks=range(len(ROLES)))
+            axis.set_xticklabels(ROLES, rotation=25, ha="right")
             axis.axhline(1, color=NEUTRAL, lw=0.6, zorder=0)
-            for at in (ROLES.index("copies"), ROLES.index("cooperating")):
-                axis.text(at + 0.1, 0.03, "ablation\nsays nothing", color=NEUTRAL, fontsize=6,
-                          ha="center", rotation=90)  # fmt: skip
         row[0].set_ylabel(kind)
     for axis, level in zip(axes[0], levels, strict=True):
         axis.set_title("no noise" if level == 0 else f"weights with {level:.0%} noise")
