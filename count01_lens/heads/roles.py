@@ -23,10 +23,10 @@ A head with φ_i = 0 that is not idle helps as much as it harms, and has none of
 is exact for models without noise; `Thresholds` says what counts as zero. None of the numbers
 changes if idle heads are added, and all of them move with the heads if those are renamed.
 
-Use accuracy (l_acc) as the value. The mean lead of the right answer is a sum over heads in a model
-of one layer without a norm: all interactions are zero there, copies add up, and neither copies nor
-cooperation can be told from it. The price: a head that writes into the logits but flips no decision
-in any group is idle.
+Use accuracy (l_acc) as the value. A mean logit difference of the right answer and others is a sum
+over heads in a model of one layer without norm and MLP: all interactions are zero there, copies
+add up, and neither copies nor cooperation can be told from it. The price of accuracy: a head that
+writes into the logits but flips no decision in any group is idle.
 """
 
 from dataclasses import dataclass

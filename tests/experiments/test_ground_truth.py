@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import count01_lens as cl
+from count01_lens.heads.games import shapley_interactions
 from count01_lens.heads.roles import find_roles
 from experiments import ground_truth as suite
 from experiments.ground_truth_checks import (
@@ -199,6 +200,22 @@ def test_losses_by_single_heads_are_those_of_ablate_heads(planted):
                     logits = one.model(row[None])[0, -1, list(question.choices)]
                     right += question.choices[int(logits.argmax())] == answer
             assert alone.accuracy[head] == pytest.approx(1 - right / len(question.test))
+
+
+def test_logit_differences_show_no_cooperation_where_heads_add_up(planted):
+    """Why roles are told from accuracy: in one layer without norm, logits are sums over heads."""
+    tried = 0
+    for one in planted.values():
+        cfg = one.model.cfg
+        if cfg.n_layers > 1 or cfg.normalization_type or "small MLP" in one.kind:
+            continue
+        logits, prompts = run_groups(one, np.arange(1 << len(one.words))), np.arange(N_PROMPTS)
+        lead = logits[:, prompts, right_answers(one)] - logits.mean(axis=2)
+        interactions = shapley_interactions(lead.mean(axis=1))
+        off_diagonal = interactions[~np.eye(len(one.words), dtype=bool)]
+        np.testing.assert_allclose(off_diagonal, 0, atol=1e-4)
+        tried += bool(one.truth.cooperating)
+    assert tried > 0
 
 
 def test_scores_by_hand():
