@@ -84,7 +84,7 @@ def analyze(
     redundant or compete.
     """
     from count01_lens.common.storage import check_file_to_write
-    from count01_lens.heads.analysis import analyze_heads
+    from count01_lens.heads.analyze import analyze_heads
     from count01_lens.heads.groups import check_exact
     from count01_lens.models.checkpoints import load_checkpoint
     from count01_lens.tasks.task_file import read_task

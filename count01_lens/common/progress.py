@@ -61,9 +61,7 @@ def track(items: Iterable[Item], total: int, label: str, show: bool | None) -> I
         return
     from tqdm.auto import tqdm
 
-    yield from tqdm(
-        items, total=total, desc=label, leave=False, dynamic_ncols=True, delay=_SHORT
-    )
+    yield from tqdm(items, total=total, desc=label, leave=False, dynamic_ncols=True, delay=_SHORT)
 
 
 @contextmanager

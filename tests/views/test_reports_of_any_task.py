@@ -9,7 +9,8 @@ from markupsafe import escape
 from matplotlib.figure import Figure
 
 import count01_lens.views.report_figures as figures_module
-from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
+from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.heads.verdict import judge
 from count01_lens.models.checkpoints import save_checkpoint
 from count01_lens.tasks.prompts import Prompts, Task
