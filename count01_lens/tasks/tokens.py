@@ -56,6 +56,7 @@ def one_token(name: str, text: str, model: Any) -> int:
 
 
 def listed_tokens(answers: Tensor | list[Any]) -> list[Any]:
+    """Return ids or texts as a list."""
     return answers if isinstance(answers, list) else answers.tolist()
 
 
@@ -67,10 +68,12 @@ def texts_or_ids(name: str, values: Any) -> Any:
 
 
 def rows_of_ids(tokens: Any) -> list[Int[Tensor, " _"]]:
+    """Check prompts written out as token ids."""
     return [token_ids(f"tokens[{i}]", row) for i, row in enumerate(tokens)]
 
 
 def masks_of(subsets: Any) -> dict[str, Bool[Array, " prompt"]]:
+    """Check masks of prompts, by name."""
     if not isinstance(subsets, Mapping):
         raise TypeError(f"subsets: expected masks by name, got {subsets!r:.80}")
     masks = {str(name): np.asarray(mask).copy() for name, mask in subsets.items()}
