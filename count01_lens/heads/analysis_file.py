@@ -121,7 +121,7 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
     _sizes(numbers, dict.fromkeys(names, "f head") | {"layer": "i head", "head": "i head"}, sizes)
     if counts is not None:
         # Ratios, of which every counting task has its own, stand before the weights of heads.
-        columns = list(counts)
+        columns = [str(name) for name in counts]
         ratios = columns[: columns.index("head_weight")]
         kinds = dict.fromkeys((*ratios, "head_weight"), "f head")
         _sizes({name: counts[name].to_numpy() for name in kinds}, kinds, sizes)
