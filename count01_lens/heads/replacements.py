@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from count01_lens.common.validation import check_choice, check_seed
 from count01_lens.heads.hook_runner import HookRunner, Outputs, Runner
-from count01_lens.tasks.prompts import Asked
+from count01_lens.tasks.prompts import Asked, Prompts
+from count01_lens.tasks.tokens import spread
 
 Mode = Literal["zero", "mean", "resample"]
 N_OTHERS = 64  # prompts that outputs are resampled from: at all positions they take their room
@@ -56,12 +58,12 @@ class Replacement:
         n_heads = None if cfg is None else cfg.n_heads
         if mode == "mean":
             return cls(mode, means=runner.outputs(prompts).mean(dim=0), n_heads=n_heads)
-        few = prompts.few(N_OTHERS)
+        whole = cfg is not None and cfg.attention_dir != "causal"
+        few = _of_each_length(prompts) if whole else prompts.few(N_OTHERS)
         if hooked is None:
             outputs = [z.unsqueeze(0) for z in runner.outputs(few)]
         else:
             outputs = hooked.everywhere(few)
-        whole = cfg is not None and cfg.attention_dir != "causal"
         return cls(mode, None, seen_tokens(few, whole), outputs, whole, check_seed(seed), n_heads)
 
     def in_layer(self, layer: int, tokens: Int[Tensor, "row position"]) -> Tensor:
@@ -103,6 +105,16 @@ class Replacement:
             f"ablation: expected another prompt{length} to resample from, got none among the "
             f"{len(self.others)} that were given; use mode='mean' or 'zero'"
         )
+
+
+def _of_each_length(prompts: Asked) -> Asked:
+    """Some prompts of each length that there is, if they can be taken one by one."""
+    if not isinstance(prompts, Prompts):
+        return prompts.few(N_OTHERS)
+    lengths = np.array([len(row) for row in prompts.sequences()])
+    each = max(2, N_OTHERS // len(np.unique(lengths)))
+    same = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
+    return prompts[np.concatenate([numbers[spread(len(numbers), each)] for numbers in same])]
 
 
 def seen_tokens(prompts: Asked, whole: bool = False) -> list[Int[Tensor, " _"]]:

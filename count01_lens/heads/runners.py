@@ -145,6 +145,11 @@ def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:
     as_counts = len(counted) == len(prompts)
     language = counted[0].language if counted else COUNT01
     check_model(model, d_vocab=language.d_vocab if as_counts else None)
+    if model.cfg.positional_embedding_type == "alibi" and model.cfg.attention_dir != "causal":
+        raise ValueError(
+            "model: expected causal attention with ALiBi, got attention in both directions, for "
+            "which TransformerLens gives other logits after it was run on a longer prompt"
+        )
     for each in prompts:
         if isinstance(each, Prompts):
             largest = max(int(row.max()) for row in each.tokens)

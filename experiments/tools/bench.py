@@ -261,9 +261,10 @@ def _groups(road: Any, n_layers: int) -> dict[str, float]:
     from count01_lens.heads.replacements import Replacement
     from count01_lens.models.build import make_hooked_transformer
 
-    config = dict(n_layers=n_layers, n_heads=8 // n_layers, d_model=64, d_head=8, n_ctx=12)
-    config |= dict(d_vocab=20, act_fn="gelu", normalization_type="LN", attn_only=n_layers == 1)
-    model = make_hooked_transformer({**config, "seed": 0, "device": "cpu"})
+    config: dict[str, Any] = dict(n_layers=n_layers, n_heads=8 // n_layers, d_model=64, d_head=8)
+    config |= dict(n_ctx=12, d_vocab=20, act_fn="gelu", attn_only=n_layers == 1)
+    config |= dict(normalization_type="LN", seed=0, device="cpu")
+    model = make_hooked_transformer(config)
     tokens = torch.randint(0, 20, (500, 12), generator=torch.Generator().manual_seed(0))
     masks = as_rows(np.arange(1, 256), 8)
     masks = masks[np.lexsort(masks.T[::-1])]

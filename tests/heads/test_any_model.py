@@ -301,3 +301,14 @@ def test_count01_as_prompts_gives_what_counts_give(mode):
         np.testing.assert_allclose(by_counts.groups()[name], by_hooks.groups()[name], atol=1e-12)
         np.testing.assert_allclose(by_counts.pairs[name], by_hooks.pairs[name], atol=1e-12)
     assert by_counts.accuracy["answer"] == by_hooks.accuracy["answer"]
+
+
+def test_alibi_in_both_directions_is_refused():
+    """What TransformerLens computes of it depends on what was run before."""
+    model = deep_model(positional_embedding_type="alibi", attention_dir="bidirectional")
+    short, long = torch.ones(1, 4, dtype=torch.long), torch.ones(1, 9, dtype=torch.long)
+    before = model(short)
+    model(long)
+    assert not torch.allclose(model(short), before)
+    with pytest.raises(ValueError, match="expected causal attention with ALiBi"):
+        cl.analyze_heads(model, some_task(model))

@@ -79,6 +79,18 @@ def test_attention_in_both_directions_resamples_prompts_of_one_length():
         found.at_query(PROMPTS)
 
 
+def test_every_length_has_prompts_to_resample_from():
+    model = deep_model(attention_dir="bidirectional")
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(0, 8, 4 if i % 100 else 6) for i in range(300)]  # three of six tokens
+    found = Replacement.by(HookRunner(model), "resample", cl.Prompts(rows, [2, 3] * 150))
+    for row in (rows[0], rows[1], rows[100]):
+        row = torch.from_numpy(row)
+        other = found.others[found._other(row)]
+        assert len(other) == len(row)
+        assert not torch.equal(other, row)
+
+
 def test_a_prompt_is_not_resampled_from_itself():
     same = cl.Prompts([[1, 2, 3]] * 4, [2, 3] * 2)
     found = Replacement.by(HookRunner(deep_model()), "resample", same)
