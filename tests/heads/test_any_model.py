@@ -306,7 +306,7 @@ def test_count01_as_prompts_gives_what_counts_give(mode):
 def test_alibi_in_both_directions_is_refused():
     """What TransformerLens computes of it depends on what was run before."""
     model = deep_model(positional_embedding_type="alibi", attention_dir="bidirectional")
-    short, long = torch.ones(1, 4, dtype=torch.long), torch.ones(1, 9, dtype=torch.long)
+    short, long = torch.arange(4)[None], torch.arange(8)[None]
     before = model(short)
     model(long)
     assert not torch.allclose(model(short), before)
