@@ -1,12 +1,16 @@
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from count01_lens.cli import app
 from count01_lens.common.parsing import parse_numbers
@@ -15,7 +19,9 @@ from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint, sa
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
 from count01_lens.training.recipe import TrainConfig
+from count01_lens.views.circuits_page import _bundle
 from tests.helpers import PROGRAM, run
+from tests.views.other_tasks import model_of
 
 SMALL = ["--heads", "2", "--d-embed", "4", "--epochs", "2", "--batch-size", "700"]
 
@@ -281,3 +287,98 @@ def test_sweep_writes_figures_and_their_data(tmp_path):
     done = run("sweep", tmp_path / "model", "--out", tmp_path / "model.safetensors")
     assert done.returncode == 2
     assert "expected a directory, got a file" in done.stderr
+
+
+# Tasks in files
+
+DOCS = Path(__file__).parents[1] / "docs" / "command_line.md"
+
+
+def example_of_docs(directory):
+    """The task of the page about the command line, beside a model that it can be asked of."""
+    (task,) = re.findall(r"```json\n(.*?)```", DOCS.read_text(), re.S)
+    (directory / "task.json").write_text(task)
+    save_checkpoint(model_of(n_layers=2), directory / "model")
+    return json.loads(task)
+
+
+def test_the_example_of_the_docs_runs_to_the_letter(tmp_path):
+    example_of_docs(tmp_path)
+    (commands,) = re.findall(r"```sh\n(count01-lens.*?)```", DOCS.read_text(), re.S)
+    printed = []
+    for command in commands.splitlines():
+        program, *arguments = shlex.split(command)
+        assert program == "count01-lens"
+        done = run(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    assert "8 heads: " in printed[0]
+    assert "s_acc_long" in printed[0]
+    assert (
+        "a model with 8 heads in 2 layers on a task with 3 answers"
+        in (tmp_path / "report.html").read_text()
+    )
+    page = (tmp_path / "prompt.html").read_text().replace(_bundle(), "")
+    assert "<title>0 2 3 1 8</title>" in page
+    assert "logit of 2 minus the mean of 2 others" in page
+    page = (tmp_path / "other.html").read_text().replace(_bundle(), "")
+    assert "layer 1 head 0" in page
+    assert "layer 0 head 0" not in page
+
+
+def test_a_task_in_a_file_gives_all_that_count01_does(tmp_path):
+    example_of_docs(tmp_path)
+    out = tmp_path / "out"
+    files = [str(tmp_path / "model"), "--task", str(tmp_path / "task.json"), "--out", str(out)]
+    done = CliRunner().invoke(app, ["analyze", *files])
+    assert done.exit_code == 0, done.output
+    names = {path.name for path in out.iterdir()}
+    assert {"heads.csv", "pairs.csv", "analysis.safetensors", "lifts.png", "gains.svg"} <= names
+    assert len(pd.read_csv(out / "heads.csv")) == 8
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (("test", "tokens"), [[0, 9, 8]] * 4, "tokens: expected token ids of the model, 0 to 8"),
+        (("test", "tokens"), [[0, 1]], "test.answers: expected one for each of 1 prompts, got 4"),
+        (("test", "answers"), [1, 2, 3, "x"], "test.answers[3]: expected a token id"),
+        (("choices",), [1, 2, 3, 40], "choices: expected token ids of the model, 0 to 8, got 40"),
+        (("format",), 7, "format: expected 1, got 7"),
+    ],
+)
+def test_a_bad_task_is_refused(tmp_path, monkeypatch, where, value, message):
+    monkeypatch.chdir(tmp_path)
+    task = inner = example_of_docs(tmp_path)
+    for name in where[:-1]:
+        inner = inner[name]
+    inner[where[-1]] = value
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    command = ["analyze", "model", "--task", "task.json", "--report", "report.html"]
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, ValueError)  # which `main` prints, with exit code 2
+    assert message in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected a sentence, or --task and --prompt, got both or neither"),
+        (["0 1 8", "--task", "task.json"], "got both or neither"),
+        (["--task", "task.json", "--prompt", "4"], "prompt: expected 0 to 3, the test prompts"),
+        (["--task", "none.json"], "none.json: no such file"),
+        (["abc"], "because the model has no tokenizer, got 'abc'"),
+        (["0 1 99"], "prompt: expected token ids of the model, 0 to 8, got 99"),
+        (["0 1 8", "--layer", "2"], "layer: expected 0 to 1, got 2"),
+        (["0 1 8", "--w01", "1"], "expected the 8 tokens of Count01"),
+    ],
+)
+def test_view_refuses_prompts_that_cannot_be_shown(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    example_of_docs(tmp_path)
+    done = CliRunner().invoke(app, ["view", "model", *arguments, "-o", "page.html"])
+    assert isinstance(done.exception, ValueError)
+    assert message in str(done.exception)
+    assert not (tmp_path / "page.html").exists()

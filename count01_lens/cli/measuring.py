@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+    from count01_lens.common.types import HookedTransformer
+    from count01_lens.tasks.prompts import Task
+
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint, with or without .safetensors.")]
+TaskFile = Annotated[
+    Path | None,
+    typer.Option("--task", help="JSON file with a task of your own.", show_default="Count01"),
+]
 
 
 def verify(
@@ -62,6 +69,14 @@ def analyze(
     report: Annotated[
         Path | None, typer.Option(help="HTML file for all of it, which opens from disk.")
     ] = None,
+    task: TaskFile = None,
+    ablation: Annotated[
+        Literal["zero", "mean", "resample"],
+        typer.Option(help="What stands in the place of heads that are taken out."),
+    ] = "zero",
+    budget: Annotated[
+        int, typer.Option(help="Groups to run if there are too many heads for all of them.")
+    ] = 2000,
 ) -> None:
     """Tell what each head of a model does, alone, in pairs, and in all groups.
 
@@ -72,17 +87,18 @@ def analyze(
     from count01_lens.heads.analysis import analyze_heads
     from count01_lens.heads.groups import check_exact
     from count01_lens.models.checkpoints import load_checkpoint
-    from count01_lens.models.task_of import counting_task_for
+    from count01_lens.tasks.task_file import read_task
     from count01_lens.views.plots import draw_all
 
     if out is not None:
         _check_directory(out)
     if report is not None:
         check_file_to_write(report)
+    asked = None if task is None else read_task(task)
     model = load_checkpoint(checkpoint)
     if groups == "all":
         check_exact(model.cfg.n_layers * model.cfg.n_heads)
-    analysis = analyze_heads(model, counting_task_for(model))
+    analysis = analyze_heads(model, asked, ablation=ablation, budget=budget)
     if groups == "all":
         analysis = analysis.with_groups()
     typer.echo(repr(analysis))
@@ -124,11 +140,25 @@ def sweep(
 
 def view(
     checkpoint: Checkpoint,
-    sentence: Annotated[str, typer.Argument(help="Such as '0110=' or '0110=4'.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
+    sentence: Annotated[
+        str | None,
+        typer.Argument(
+            help="Such as '0110=' or '0110=4'; for other models a text, or token ids: '0 3 1 8'."
+        ),
+    ] = None,
     heads: Annotated[
         str | None, typer.Option(help="Heads to show: '3', '0-7' or '1,5,7'.", show_default="all")
     ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(help="Show heads of this layer only; they count from 0.", show_default="all"),
+    ] = None,
+    task: Annotated[
+        Path | None,
+        typer.Option("--task", help="JSON file with a task, of which a test prompt is shown."),
+    ] = None,
+    prompt: Annotated[int, typer.Option(help="Which test prompt of the task, from 0.")] = 0,
     w01: Annotated[
         str | None, typer.Option(help="Patch: attention of one '0' over one '1'; 0 and inf too.")
     ] = None,
@@ -142,9 +172,11 @@ def view(
 ) -> None:
     """Draw the attention of a sentence, and each head's direct logit attribution, as one page.
 
-    With --w01 or --w02 also the attention before and after the patch. The file needs no internet.
+    Any other prompt will do: give its tokens, or --task and --prompt. With --w01 or --w02 also the
+    attention before and after the patch. The file needs no internet.
     """
     from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.tasks.task_file import read_task
     from count01_lens.views.attention_view import compare_attention, page_of, show_attention
     from count01_lens.views.attribution_view import show_attribution
     from count01_lens.views.document import write_page
@@ -152,16 +184,46 @@ def view(
     ratios = {name: parse_ratio(text, name) for name, text in (("w01", w01), ("w02", w02))}
     chosen = None if heads is None else parse_numbers(heads, "heads")
 
+    if (sentence is None) == (task is None):
+        raise ValueError("view: expected a sentence, or --task and --prompt, got both or neither")
+    asked = None if task is None else read_task(task)
+
     def make() -> str:
         model = load_checkpoint(checkpoint)
-        views = [show_attention(model, sentence, heads=chosen)]
+        shown, place, answers = _given(model, sentence, asked, prompt)
+        which: dict[str, Any] = {"heads": chosen, "layer": layer, **place}
+        views = [show_attention(model, shown, **which)]
         if w01 is not None or w02 is not None:
-            views.append(compare_attention(model, sentence, **ratios, heads=chosen, others=others))
-        views.append(show_attribution(model, sentence, heads=chosen))
+            views.append(compare_attention(model, shown, **ratios, heads=chosen, others=others))
+        views.append(show_attribution(model, shown, **which, **answers))
         return page_of(views[0].title, views)
 
     write_page(out, make)
     typer.echo(f"written to {out}: open it in a browser")
+
+
+def _given(
+    model: "HookedTransformer", text: str | None, task: "Task | None", number: int
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """What is shown: a prompt, where it is asked, and the answers.
+
+    Numbers are token ids where a model has no words for them.
+    """
+    from count01_lens.views.prompt_view import reads_count01
+
+    if task is not None:
+        question = task.for_model(model).questions["answer"]
+        if not 0 <= number < len(question.test):
+            expected = f"0 to {len(question.test) - 1}, the test prompts of the task"
+            raise ValueError(f"prompt: expected {expected}, got {number}")
+        tokens = question.test.sequences()[number].tolist()
+        answers = {"answer": int(question.test.answers[number]), "choices": question.choices}
+        return tokens, {"position": question.test.positions[number]}, answers
+    parts = (text or "").replace(",", " ").split()
+    has_words = model.tokenizer is not None or reads_count01(model)
+    if has_words or not all(part.isdecimal() for part in parts):
+        return text, {}, {}
+    return [int(part) for part in parts], {}, {}
 
 
 def _check_directory(out: Path) -> None:

@@ -37,7 +37,13 @@ from count01_lens.heads.metrics import (
 from count01_lens.heads.probe_fits import Fits, check_probe
 from count01_lens.heads.replacements import Mode
 from count01_lens.heads.runners import CountRunner
-from count01_lens.heads.tables import count_table, head_table, pair_matrices, strongest
+from count01_lens.heads.tables import (
+    count_table,
+    head_labels,
+    head_table,
+    pair_matrices,
+    strongest,
+)
 from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.models.hooks import head_names
 from count01_lens.tasks.dataset import Splits
@@ -168,9 +174,11 @@ class HeadAnalysis:
                 "verdict: expected at least two heads, got one: there is no other to compete or "
                 "cooperate with"
             )
-        judged = {"answer": "s_acc", "end": "eos_l_acc"}
+        layers = self.heads["layer"].tolist()
+        judged = {"answer": "l_acc" if len(set(layers)) > 1 else "s_acc", "end": "eos_l_acc"}
         asked = [question for question in judged if question in self.data.asked]
-        return judge({question: self.interactions(judged[question]) for question in asked})
+        found = {question: self.interactions(judged[question]) for question in asked}
+        return judge(found, head_labels(self.heads), layers)
 
     @property
     def answer(self) -> str:

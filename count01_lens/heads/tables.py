@@ -51,6 +51,13 @@ def head_table(singles: Groups, names: list[tuple[int, int]]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def head_labels(heads: pd.DataFrame) -> list[str]:
+    """Names of heads for people: numbers or, where there are several layers, "layer.head"."""
+    if heads["layer"].max() == 0:
+        return [str(head) for head in heads["head"]]
+    return [f"{layer}.{head}" for layer, head in zip(heads["layer"], heads["head"], strict=True)]
+
+
 def count_table(form: CountForm, fits: Fits, task: Task) -> pd.DataFrame:
     """What the tables over counts say of each head; only a linear probe is an inequality."""
     ratios = dict(zip(ratio_names(form.language), attention_ratios(form), strict=True))

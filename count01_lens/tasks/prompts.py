@@ -6,6 +6,7 @@ the model chooses. The measurements in `heads` know tasks, and nothing of counti
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from reprlib import repr as shortened
 from typing import Any, Protocol
 
@@ -253,6 +254,19 @@ class Task:
                     f"choices: expected different tokens, got one for {same!r}, {text!r}"
                 )
         return Task(train.tokenized(model), test.tokenized(model), ids)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the task as a JSON file, which `load` and the command line read."""
+        from count01_lens.tasks.task_file import write_task
+
+        write_task(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Task":
+        """Read what `save` wrote, or a file that was written by hand; it runs nothing."""
+        from count01_lens.tasks.task_file import read_task
+
+        return read_task(path)
 
     def n_shared(self) -> int:
         """How many test prompts are among those that probes are fitted to."""

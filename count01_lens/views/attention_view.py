@@ -1,36 +1,33 @@
-"""Where heads look in a sentence, as it is and under a patch.
+"""Where heads look in a prompt, as it is and under a patch.
 
-In sentences too long to be drawn token by token, all tokens of a type are drawn as one.
-`circuits_page` makes pages of the drawings; `attribution_view` shows what heads add to the logits.
+`prompt_view` reads and runs the prompt, `circuits_page` makes pages of the drawings;
+`attribution_view` shows what heads add to the logits.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
 from count01_lens.attention.patches import patch_attention
-from count01_lens.common.text import number, plural, rounded, short, signed
+from count01_lens.common.text import number, plural, short
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.build import check_model
-from count01_lens.models.hooks import HeadName, check_heads
-from count01_lens.tasks.decisions import four_margin
-from count01_lens.tasks.language import COUNTED, TOKENS, Sentence, Token, parse
-from count01_lens.tasks.places import At
+from count01_lens.models.hooks import HeadName
+from count01_lens.tasks.language import Sentence
 from count01_lens.views import circuits_page
-from count01_lens.views.circuits_page import Drawing, Section
+from count01_lens.views.circuits_page import Section
 from count01_lens.views.document import in_frame, write_page
+from count01_lens.views.prompt_view import Asked, Seen, Shown
 
-# A heat map of more tokens than this has cells too small to point at.
-LONGEST = 40
-_BLUE = "#00529b"
+_MOST_TOGETHER = 16  # heads in one drawing, if they are of several layers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,14 +35,15 @@ class AttentionView:
     """What a notebook shows, and `save` writes as a page that opens from disk.
 
     Attributes:
-        title: the sentence, shortened to its counts if it is long.
-        tokens: what the rows and columns stand for; types of tokens for a long sentence.
+        title: the prompt on one line, shortened to counts of its tokens if it is long.
+        tokens: what the rows and columns stand for; types of tokens for a long prompt.
         heads: names of the heads.
         attention: attention of these heads.
         sections: what is drawn.
         patched: attention under a patch, for `compare_attention`.
-        attributions: for `show_attribution`, direct logit attribution by token and head: at "=" to
-            the logit of '4' minus that of '5', at "answer" to the logit of '[EOS]'.
+        attributions: for `show_attribution`, direct logit attribution by token and head: "asked",
+            to the answer above the other choices; of Count01, at "=" to the logit of '4' minus that
+            of '5', at "answer" to the logit of '[EOS]'.
     """
 
     title: str
@@ -54,7 +52,7 @@ class AttentionView:
     attention: Float[Tensor, "head query key"]
     sections: tuple[Section, ...]
     patched: Float[Tensor, "head query key"] | None = None
-    attributions: Mapping[At, Float[Tensor, "token head"]] = field(default_factory=dict)
+    attributions: Mapping[str, Float[Tensor, "token head"]] = field(default_factory=dict)
 
     @property
     def page(self) -> str:
@@ -79,31 +77,67 @@ class AttentionView:
 @one_thread()  # the same bytes however many there are
 def show_attention(
     model: HookedTransformer,
-    sentence: str | Sentence,
+    prompt: Shown,
     *,
     heads: Iterable[HeadName] | None = None,
+    layer: int | None = None,
+    position: int | None = None,
 ) -> AttentionView:
     """Show where each head looks.
 
     Hooks that are attached take part: inside `with patch_attention(...)` you see the patch.
 
     Args:
-        model: any HookedTransformer over the eight tokens.
-        sentence: such as "0110=" or "0110=4". One of more than 40 tokens is shown by type: what
-            all '0's together get, for example, from an average '1'.
+        model: any HookedTransformer.
+        prompt: a text, if the model has a tokenizer, or token ids in a row. For a model over
+            Count01's eight tokens a text is a sentence, such as "0110=" or "0110=4". One of more
+            than 40 tokens is shown by type: what all '0's together get, for example, from an
+            average '1'.
         heads: numbers, or (layer, head) pairs; all by default.
+        layer: show only its heads; numbers of heads then count within it.
+        position: where the model is asked for the next token; the last one by default.
+
+    Example:
+        >>> model = cl.example_model()
+        >>> cl.show_attention(model, "0110=4", heads=[0, 3])
+        AttentionView('0110=4': 2 heads, 7 tokens); call .save(path)
+        >>> cl.show_attention(model, [0, 1, 2, 2, 4])
+        AttentionView('[BOS]011=': 16 heads, 5 tokens); call .save(path)
     """
-    asked = Asked(model, sentence, heads)
+    asked = Asked(model, prompt, heads, layer, position)
     seen = asked.look()
     top = asked.scale(seen.attention)
     rows = "A row is a query position (destination), a column a key position (source)."
+    if asked.sentence is not None:
+        largest = "the largest weight in the row of '=' or below"
+    else:
+        largest = "the largest weight" + " below the first row" * asked.is_masked
     text = [
         f"{rows} {asked.note(seen.attention)}".rstrip(),
-        f"The colour is full at {short(top, 2)}, the largest weight in the row of '=' or below. "
-        f"The model {seen.answer}",
+        f"The colour is full at {short(top, 2)}, {largest}. The model {seen.answer}",
     ]
-    section = Section("Attention", text, [asked.heat_maps(seen.attention, top)])
-    return asked.view(seen, [section])
+    return view_of(asked, seen, _by_layer(asked, seen, text, top))
+
+
+def _by_layer(asked: Asked, seen: Seen, text: list[str], top: float) -> list[Section]:
+    """One drawing, or one for each layer where the heads of several are many."""
+    layers = [head // asked.model.cfg.n_heads for head in asked.heads]
+    if len(set(layers)) == 1 or len(layers) <= _MOST_TOGETHER:
+        return [Section("Attention", text, [asked.heat_maps(seen.attention, top)])]
+    sections: list[Section] = []
+    for layer, group in groupby(range(len(layers)), key=lambda place: layers[place]):
+        places = list(group)
+        names = [asked.names[place] for place in places]
+        drawing = asked.heat_maps(seen.attention[places], top, names=names)
+        sections.append(Section(f"Attention, layer {layer}", text * (not sections), [drawing]))
+    return sections
+
+
+def view_of(asked: Asked, seen: Seen, sections: Iterable[Section], **more: Any) -> AttentionView:
+    """Make a view of sections."""
+    return AttentionView(
+        asked.title, asked.labels, asked.names, seen.attention, tuple(sections), **more
+    )
 
 
 @torch.no_grad()
@@ -125,6 +159,7 @@ def compare_attention(
         w01: as in `patch_attention`, likewise the other arguments.
         heads: the heads that are patched and shown; all by default.
     """
+    check_model(model)
     asked = Asked(model, sentence, heads)
     with patch_attention(model, w01=w01, w02=w02, heads=asked.heads, others=others):
         after = asked.look()
@@ -144,7 +179,7 @@ def compare_attention(
         for when, seen in (("Before", before), ("After", after))
     ]
     section = Section("Attention before and after the patch", text, drawings)
-    return asked.view(before, [section], patched=after.attention)
+    return view_of(asked, before, [section], patched=after.attention)
 
 
 def page_of(title: str, views: Iterable[AttentionView]) -> str:
@@ -155,133 +190,3 @@ def page_of(title: str, views: Iterable[AttentionView]) -> str:
         for part in view.sections
     ]
     return circuits_page.page(title, sections)
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """What a run of the model gave; `attention` is that of the heads asked for, as drawn."""
-
-    attention: Float[Tensor, "head query key"]
-    logits: Float[Tensor, "position vocab"]
-    cache: Any
-    answer: str
-
-
-class Asked:
-    """A request, checked before the model runs: raises where it cannot be shown.
-
-    Args:
-        heads: None for all.
-
-    Attributes:
-        by_type: whether all tokens of a type are drawn as one.
-        labels: what is drawn.
-        grouping: 1 where a position belongs to what is drawn.
-    """
-
-    def __init__(
-        self,
-        model: HookedTransformer,
-        sentence: str | Sentence,
-        heads: Iterable[HeadName] | None,
-    ):
-        check_model(model)
-        cfg = model.cfg
-        self.model = model
-        self.sentence = sentence if isinstance(sentence, Sentence) else parse(sentence)
-        self.tokens = self.sentence.tokens
-        if len(self.tokens) > cfg.n_ctx:
-            raise ValueError(
-                f"the sentence has {len(self.tokens)} tokens, the model reads {cfg.n_ctx} "
-                "(n_ctx): expected a shorter sentence"
-            )
-        every = range(cfg.n_layers * cfg.n_heads)
-        self.heads = check_heads(model, every if heads is None else heads)
-        self.names = [
-            f"layer {head // cfg.n_heads} " * (cfg.n_layers > 1) + f"head {head % cfg.n_heads}"
-            for head in self.heads
-        ]
-        self.by_type = len(self.tokens) > LONGEST
-        self.labels = [token.text for token in self.tokens]
-        self.grouping = torch.eye(len(self.tokens))
-        if self.by_type:
-            self.labels, self.grouping = token_types(self.tokens)
-
-    def look(self, more: Iterable[str] = ()) -> Seen:
-        """Run the model once, with all hooks that are attached to it; cache what is asked for."""
-        model, layers = self.model, range(self.model.cfg.n_layers)
-        names = [f"blocks.{layer}.attn.hook_{x}" for layer in layers for x in ("pattern", "v", "z")]
-        tokens = torch.tensor([self.tokens], device=model.W_E.device)
-        logits, cache = model.run_with_cache(tokens, names_filter=[*names, *more])
-        logits = logits[0].cpu()
-        pattern = torch.cat([cache["pattern", layer][0] for layer in layers])[self.heads].cpu()
-        grouping = self.grouping.to(pattern)
-        mean = grouping / grouping.sum(dim=1, keepdim=True)
-        drawn = einsum(
-            mean, pattern, grouping, "row query, head query key, column key -> head row column"
-        )
-        at_equals = logits[self.tokens.index(Token.EQUALS)]
-        answer = (
-            f"writes '{TOKENS[int(at_equals.argmax())]}' after '=' "
-            f"(right: '{self.sentence.right_answer}'): logit of '4' minus that of '5' is "
-            f"{signed(float(four_margin(at_equals)))}."
-        )
-        return Seen(drawn, logits, cache, answer)
-
-    def view(self, seen: Seen, sections: Iterable[Section], **more: Any) -> AttentionView:
-        """Make a view of sections."""
-        title = (" " if self.by_type else "").join(self.labels[1:])
-        return AttentionView(
-            title, self.labels, self.names, seen.attention, tuple(sections), **more
-        )
-
-    def note(self, *attention: Float[Tensor, "head query key"]) -> str:
-        """How to read a row of what is drawn."""
-        sums = _sums_of_rows(torch.cat(attention))
-        if not self.by_type:
-            return f"{sums.capitalize()}." if sums else ""
-        ending = f", and {sums}." if sums else "."
-        return (
-            f"The sentence has {len(self.tokens)} tokens, so they are drawn by type: a row is the "
-            f"mean over all tokens of a type, a column the sum{ending}"
-        )
-
-    def scale(self, *attention: Float[Tensor, "head query key"]) -> float:
-        """The largest weight from '=' on; '[BOS]' can only look at itself, with a weight of 1."""
-        first = self.labels.index(Token.EQUALS.text)
-        return max(float(weights[:, first:].max()) for weights in attention) or 1.0
-
-    def heat_maps(
-        self, attention: Float[Tensor, "head query key"], top: float, caption: str = ""
-    ) -> Drawing:
-        """Draw one heat map for each head."""
-        props = {
-            "attention": rounded(attention.tolist()),
-            "attentionHeadNames": self.names,
-            "maxValue": top,
-            "positiveColor": _BLUE,
-            "tokens": self.labels,
-            "maskUpperTri": self.model.cfg.attention_dir == "causal" and not self.by_type,
-        }
-        return Drawing("AttentionHeads", props, caption)
-
-
-def _sums_of_rows(attention: Float[Tensor, "head query key"]) -> str:
-    """Say what rows sum to, or nothing where hooks wrote rows that may sum to anything.
-
-    A patch leaves a row empty in a sentence with none of the tokens that it gives weights to.
-    """
-    whole = (attention.double().sum(dim=-1) - 1).abs() < 0.005  # as far as a reader can see
-    empty = (attention == 0).all(dim=-1)
-    if whole.all():
-        return "a row sums to one"
-    if (whole | empty).all():
-        return "a row sums to one, or is empty where a head looks at nothing"
-    return ""
-
-
-def token_types(tokens: list[Token]) -> tuple[list[str], Float[Tensor, "type position"]]:
-    """Name the types of token that occur, and mark the positions of each."""
-    types = sorted(set(tokens))
-    labels = [kind.text + f" ×{tokens.count(kind)}" * (kind in COUNTED) for kind in types]
-    return labels, torch.tensor([[float(token == kind) for token in tokens] for kind in types])

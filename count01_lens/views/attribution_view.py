@@ -4,7 +4,7 @@ Attention says where a head looks; what it adds to a logit is attention times wh
 which can raise the logit or lower it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -12,28 +12,38 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from count01_lens.common.text import rounded, short, signed
+from count01_lens.common.text import plural, rounded, short, signed
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
+from count01_lens.common.validation import is_int
+from count01_lens.heads.runners import check_ids
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.hooks import HeadName
 from count01_lens.models.parameters import D_VOCAB
-from count01_lens.tasks.language import Sentence, Token
-from count01_lens.tasks.places import At
-from count01_lens.views.attention_view import Asked, AttentionView, token_types
+from count01_lens.tasks.language import TOKENS, Token
+from count01_lens.views.attention_view import AttentionView, view_of
 from count01_lens.views.circuits_page import Drawing, Section, Table
+from count01_lens.views.prompt_view import LONGEST, Asked, Seen, Shown
+from count01_lens.views.wording import output_texts
 
 # Sums in another order differ by some roundings of the largest number; a hook changes far more.
 _ROUNDINGS = 1e3
+
+# Where the model is asked, by name and position; what is shown; the combination of logits it is.
+Question = tuple[str, int, str, Float[Tensor, " vocab"]]
 
 
 @torch.no_grad()
 @one_thread()  # the same bytes however many there are
 def show_attribution(
     model: HookedTransformer,
-    sentence: str | Sentence,
+    prompt: Shown,
     *,
     heads: Iterable[HeadName] | None = None,
+    layer: int | None = None,
+    position: int | None = None,
+    answer: int | None = None,
+    choices: Iterable[int] | None = None,
 ) -> AttentionView:
     """Show what each token adds to the answer through each head.
 
@@ -41,35 +51,87 @@ def show_attribution(
     reads there, so the values of its tokens add up to it, exactly; biases and the skip connection
     belong to no head. Layer norms on the way are frozen at their scale.
 
+    What is attributed is the logit of the answer minus the mean of those of the other choices. Of a
+    sentence of Count01 it is '4' against '5' after '=' and, if it has an answer, '[EOS]' after it.
+
     Args:
-        model: any HookedTransformer over the eight tokens.
-        sentence: such as "0110=". If it has an answer, '[EOS]' after it is shown too.
+        model: any HookedTransformer.
+        prompt: as for `show_attention`, such as "0110=" or [0, 3, 1].
         heads: numbers, or (layer, head) pairs; all by default.
+        layer: show only its heads; numbers of heads then count within it.
+        position: where the model is asked; the last token by default.
+        answer: token whose logit is attributed; by default what the model chooses.
+        choices: tokens that it is compared with; all by default.
     """
-    asked, path = Asked(model, sentence, heads), DirectPath(model)
+    among = _choices(model, answer, choices)
+    if position is None and (answer is not None or among is not None):
+        position = -1  # of a sentence, too, what was asked for instead of its own places
+    asked, path = Asked(model, prompt, heads, layer, position), DirectPath(model)
     seen = asked.look(path.hooks)
-    attributions: dict[At, Tensor] = {}
+    attributions: dict[str, Tensor] = {}
     sections = []
-    for at, position, heading, direction in _questions(asked.tokens):
-        at_position = {name: seen.cache[name][:, position] for name in path.hooks}
-        logits = path.uncapped(seen.logits[position, None], at_position)[0].cpu()
-        added = _by_token(path, seen.cache, position, direction)
+    for at, place, heading, direction in _questions(asked, seen, answer, among):
+        at_position = {name: seen.cache[name][:, place] for name in path.hooks}
+        logits = path.uncapped(seen.logits[place, None], at_position)[0].cpu()
+        added = _by_token(path, seen.cache, place, direction)
         by_token = asked.grouping.to(added) @ added[:-1]
         attributions[at] = by_token[:, asked.heads]
         total = float(direction.to(logits) @ logits)
         text = _text(asked, added, total)
         sections.append(Section(heading, [text], [_drawing(asked, by_token)], _table(asked, added)))
-    return asked.view(seen, sections, attributions=attributions)
+    return view_of(asked, seen, sections, attributions=attributions)
 
 
-def _questions(tokens: list[Token]) -> Iterable[tuple[At, int, str, Float[Tensor, " vocab=8"]]]:
+def _choices(
+    model: HookedTransformer, answer: Any, choices: Iterable[int] | None
+) -> list[int] | None:
+    """Check what is to be attributed; None stands for all tokens."""
+    from transformer_lens import HookedTransformer
+
+    if not isinstance(model, HookedTransformer):
+        raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
+    given = None if choices is None else list(choices)
+    for name, values in (("answer", [answer] * (answer is not None)), ("choices", given or [])):
+        if not all(is_int(value) and value >= 0 for value in values):
+            raise TypeError(f"{name}: expected token ids, got {values!r:.80}")
+        check_ids(name, max(values, default=0), model.cfg.d_vocab_out)
+    if given is not None and (len(set(given)) < 2 or len(set(given)) < len(given)):
+        raise ValueError(f"choices: expected at least two different tokens, got {given!r:.80}")
+    if given is not None and answer is not None and answer not in given:
+        raise ValueError(f"answer: expected one of the choices {given!r:.80}, got {answer}")
+    return given
+
+
+def _questions(
+    asked: Asked, seen: Seen, answer: int | None, choices: list[int] | None
+) -> Iterator[Question]:
     """Yield where the model is asked, and the combination of logits that is its answer there."""
+    if asked.sentence is not None:
+        yield from _of_sentence(asked.tokens)
+        return
+    logits = seen.logits[asked.position]
+    among = list(range(len(logits))) if choices is None else choices
+    if answer is None:
+        answer = among[int(logits[among].argmax())]
+    others = [choice for choice in among if choice != answer]
+    direction = torch.zeros(len(logits))
+    direction[answer] = 1.0
+    if others:
+        direction[others] = -1 / len(others)
+    shown = output_texts(asked.model, [answer, *others[:1]])
+    minus = "that of " + shown[-1] if len(others) == 1 else f"the mean of {len(others)} others"
+    place = f"position {asked.position}"
+    heading = f"Direct logit attribution at {place}: logit of {shown[0]} minus {minus}"
+    yield "asked", asked.position, heading, direction
+
+
+def _of_sentence(tokens: list[int]) -> Iterator[Question]:
     one_hot = torch.eye(D_VOCAB)
     equals = tokens.index(Token.EQUALS)
     heading = "Direct logit attribution after '=': logit of '4' minus that of '5'"
     yield "=", equals, heading, one_hot[Token.FOUR] - one_hot[Token.FIVE]
     if len(tokens) > equals + 1:
-        answer = tokens[equals + 1].text
+        answer = TOKENS[tokens[equals + 1]]
         heading = f"Direct logit attribution after the answer '{answer}': logit of '[EOS]'"
         yield "answer", equals + 1, heading, one_hot[Token.EOS]
 
@@ -104,7 +166,8 @@ def _text(asked: Asked, added: Float[Tensor, "position_and_none head"], total: f
         f"{signed(total - heads)}."
     )
     if asked.by_type:
-        text += f" The sentence has {len(asked.tokens)} tokens; those of a type are drawn as one."
+        n_tokens = plural(len(asked.tokens), "token")
+        text += f" The {asked.kind} has {n_tokens}; those of a type are drawn as one."
     if added[-1].any():
         text += f" Hooks replace outputs of heads: {signed(replaced)} comes from no token."
     return text
@@ -134,9 +197,11 @@ def _drawing(asked: Asked, by_token: Float[Tensor, "shown head"]) -> Drawing:
     return Drawing("ColoredTokensMulti", props, caption)
 
 
-def _table(asked: Asked, added: Float[Tensor, "position_and_none head"]) -> Table:
-    """Attribution by type of token, which are few, also where every token is drawn."""
-    columns, grouping = token_types(asked.tokens)
+def _table(asked: Asked, added: Float[Tensor, "position_and_none head"]) -> Table | None:
+    """Attribution by type of token, if those are few, also where every token is drawn."""
+    columns, grouping = asked.types
+    if len(columns) > LONGEST:
+        return None
     values = grouping.to(added) @ added[:-1]
     if added[-1].any():
         columns, values = [*columns, "no token"], torch.cat([values, added[-1:]])

@@ -10,19 +10,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from count01_lens.common.types import Array
 from count01_lens.heads.head_data import HeadData
 from count01_lens.tasks.language import COUNTED
-from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
+from count01_lens.views.figures import (
+    END,
+    FIVE,
+    FOUR,
+    MOST_COLOURS,
+    NEUTRAL,
+    NotebookFigure,
+    answer_colours,
+    drawable,
+    pale,
+)
 
-_TEST = {True: FOUR, False: FIVE}
-_TRAIN = {True: "#A6CDE3", False: "#F2C2A2"}
+_FEW_POINTS = 500  # of so few, each has to be seen
+_KEY_INCHES = 0.5  # height of what says which colour is which answer
 _MARGIN, _HEADER = 0.04, 0.11  # of a tile: around the frame, and for the title above it
 
 
@@ -33,21 +45,24 @@ class OutputTile:
     Attributes:
         title: shown above.
         outputs: of the head on the test split.
-        labels: True where the answer is '4'.
+        labels: True where the first of two answers is right; of more answers, which one is.
         values: value vectors of '0', '1' and '2', where they are the same in all sentences.
-        weights: of the linear probe; None where a probe is not linear, and no line is drawn.
+        weights: of the linear probe; None where a probe is not linear, or decides between more
+            than two answers, and no line is drawn.
         bias: likewise.
         train: outputs and labels of the training split, to show behind, with all value vectors in
             their places; None shows the outputs closely, and value vectors outside at the edge.
+        colours: of each answer.
     """
 
     title: str
     outputs: Float[Array, "test d_head"]
-    labels: Bool[Array, " test"]
+    labels: Shaped[Array, " test"]
     values: Float[Array, "token=3 d_head"] | None
     weights: Float[Array, " d_head"] | None
     bias: float
-    train: tuple[Float[Array, "train d_head"], Bool[Array, " train"]] | None = None
+    train: tuple[Float[Array, "train d_head"], Shaped[Array, " train"]] | None = None
+    colours: tuple[str, ...] = (FOUR, FIVE)
 
 
 def tile_of(
@@ -62,31 +77,54 @@ def tile_of(
         None if probe is None else probe[head * data.d_head : (head + 1) * data.d_head],
         0.0 if probe is None else float(probe[-1]),
         (data.train_outputs[:, head], data.train_labels) if whole else None,
+        answer_colours(data.answer.rest.shape[1]),
     )
 
 
-def tiles_figure(tiles: Sequence[OutputTile], tile_inches: float = 2.1) -> Figure:
-    """Draw tiles in rows of four."""
+def tiles_figure(
+    tiles: Sequence[OutputTile], tile_inches: float = 2.1, answers: Sequence[str] = ()
+) -> Figure:
+    """Draw tiles in rows of four; below them, if they are given, what colours stand for."""
     columns = min(4, len(tiles))
     rows = -(-len(tiles) // columns)
-    figure = NotebookFigure(figsize=(columns * tile_inches, rows * tile_inches))
-    axes = figure.add_axes((0, 0, 1, 1))
+    height, below = rows * tile_inches, _KEY_INCHES if answers else 0.0
+    figure = NotebookFigure(figsize=(columns * tile_inches, height + below))
+    axes = figure.add_axes((0, below / (height + below), 1, height / (height + below)))
     axes.set_axis_off()
     axes.set(xlim=(0, columns), ylim=(0, rows))
-    points: dict[str, list[Array]] = {
-        colour: [] for colours in (_TEST, _TRAIN) for colour in colours.values()
-    }
+    colours = tiles[0].colours
+    test, train = ([list[Array]() for _ in colours] for _ in range(2))
     probes = []
     for number, tile in enumerate(tiles):
         corner = np.array([number % columns, rows - 1 - number // columns], dtype=float)
-        probes += _draw_tile(axes, tile, corner, points)
-    for layer, (colour, clouds) in enumerate(points.items()):
-        if clouds:
-            x, y = np.concatenate(clouds).T
-            order = 1 if colour in _TRAIN.values() else 2 + 0.1 * layer
-            axes.plot(x, y, ".", color=colour, ms=2.2, mew=0, zorder=order, rasterized=True)
-    axes.add_collection(LineCollection(probes, colors=END, linewidths=1.4, zorder=4))
+        probes += _draw_tile(axes, tile, corner, test, train)
+    clouds = [(colours[n], some, 2 + 0.1 * n) for n, some in enumerate(test)]
+    clouds += [(pale(colours[n]), some, 1.0) for n, some in enumerate(train)]
+    size = 2.2 if len(tiles[0].outputs) > _FEW_POINTS else 4.0
+    for colour, some, order in clouds:
+        if some:
+            x, y = np.concatenate(some).T
+            axes.plot(x, y, ".", color=colour, ms=size, mew=0, zorder=order, rasterized=True)
+    over = 4 + 0.1 * len(colours) * (len(colours) > MOST_COLOURS)
+    axes.add_collection(LineCollection(probes, colors=END, linewidths=1.4, zorder=over))
+    if answers:
+        _draw_key(figure, colours, answers, below / (height + below))
     return figure
+
+
+def _draw_key(figure: Figure, colours: Sequence[str], answers: Sequence[str], share: float) -> None:
+    """Say which colour is which answer: each of a few, or how a scale of colours runs."""
+    names = [drawable(answer) for answer in answers]
+    if len(answers) <= MOST_COLOURS:
+        marks = [Line2D([], [], color=colour, marker="o", ls="none", ms=5) for colour in colours]
+        place: Any = {"loc": "lower center", "ncols": len(names), "frameon": False, "fontsize": 8}
+        figure.legend(marks, names, columnspacing=1.0, handletextpad=0.1, **place)
+        return
+    axes = figure.add_axes((0.2, 0.62 * share, 0.6, 0.22 * share))
+    axes.imshow(np.arange(len(colours))[None], cmap=ListedColormap(list(colours)), aspect="auto")
+    ends = [0, len(names) // 2, len(names) - 1]
+    axes.set_xticks(ends, [names[end] for end in ends], fontsize=8)
+    axes.set_yticks([0], ["right answer"], fontsize=8)
 
 
 def draw_tiles(tiles: Sequence[OutputTile], tile_inches: float = 2.1) -> bytes:
@@ -114,15 +152,19 @@ def plane_of(outputs: Float[Array, "sample d_head"]) -> tuple[Array, Array]:
 
 
 def _draw_tile(
-    axes: Axes, tile: OutputTile, corner: Float[Array, "2"], points: dict[str, list[Array]]
+    axes: Axes,
+    tile: OutputTile,
+    corner: Float[Array, "2"],
+    test: list[list[Array]],
+    train: list[list[Array]],
 ) -> list[Array]:
     """Draw frame and words, collect points; return the probe's line, if it crosses the tile."""
     centre, plane = plane_of(tile.outputs)
     values = None if tile.values is None else (tile.values - centre) @ plane
-    clouds = [((tile.outputs - centre) @ plane, tile.labels, _TEST)]
+    clouds = [((tile.outputs - centre) @ plane, tile.labels, test)]
     shown = [clouds[0][0]]
     if tile.train is not None:
-        clouds.append(((tile.train[0] - centre) @ plane, tile.train[1], _TRAIN))
+        clouds.append(((tile.train[0] - centre) @ plane, tile.train[1], train))
         shown += [clouds[1][0]] if values is None else [clouds[1][0], values]
     low, high = _limits(np.concatenate(shown))
 
@@ -134,9 +176,11 @@ def _draw_tile(
     first, last = placed(low), placed(high)
     axes.plot(*_corners(first, last)[[0, 1, 2, 3, 0]].T, color="#bbbbbb", lw=0.8)
     axes.text(corner[0] + 0.5, last[1] + 0.02, tile.title, ha="center", va="bottom", fontsize=8.5)
-    for cloud, labels, colours in clouds:
-        for is_four, colour in colours.items():
-            points[colour].append(placed(cloud[labels == is_four]))
+    for cloud, labels, by_answer in clouds:
+        answers = np.where(labels, 0, 1) if labels.dtype == bool else labels
+        for number, points in enumerate(by_answer):
+            if (answers == number).any():
+                points.append(placed(cloud[answers == number]))
     if values is not None:
         _draw_values(axes, placed(values), first, last)
     if tile.weights is None:

@@ -9,11 +9,11 @@ from markupsafe import Markup
 from count01_lens.common.text import number, short
 from count01_lens.common.types import Array
 from count01_lens.tasks.language import Token
-from count01_lens.views.attention_view import LONGEST, token_types
 from count01_lens.views.document import element, in_notebook
 from count01_lens.views.output_tiles import OutputTile, draw_tiles, tile_of
 from count01_lens.views.patching import PatchSession
 from count01_lens.views.pieces import Image, table
+from count01_lens.views.prompt_view import LONGEST, token_types
 
 _LEGEND = Markup(
     'test sentences with answer <b style="color: #0072B2">4</b> and '

@@ -4,147 +4,129 @@ The report follows from the analysis alone: the same analysis gives the same byt
 apply to a model is left out, and the report says why.
 """
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
-from count01_lens.common.text import anything, number, percent, plural
+from count01_lens.common.text import anything, percent
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.analysis import HeadAnalysis
-from count01_lens.heads.metrics import FAILED, METRICS, SUCCESSFUL
 from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint
-from count01_lens.tasks.count01 import as_task
+from count01_lens.tasks.count01 import Count01
+from count01_lens.tasks.prompts import Task
 from count01_lens.views.attention_view import show_attention
 from count01_lens.views.attribution_view import show_attribution
 from count01_lens.views.document import element, in_notebook, write_page
-from count01_lens.views.pieces import badge, bullets, facts, paragraph, table, tiles, unfolding
-from count01_lens.views.report_figures import csv_link, groups_part, looks_part, pairs_part
+from count01_lens.views.pieces import facts, paragraph, table, tiles, unfolding
+from count01_lens.views.plots import strongest
+from count01_lens.views.prompt_view import LONGEST
+from count01_lens.views.report_figures import MOST_TILES, groups_part, looks_part, pairs_part
+from count01_lens.views.report_heads import effects_part, heads_part, readouts_part
 from count01_lens.views.report_page import Part, report_page
+from count01_lens.views.wording import Words, of_count01, output_texts, title_of
 
 SENTENCE = "0110212=4"
+_FEW = 16  # test prompts, among which a short one is shown
 
 
 def write_report(
     analysis: HeadAnalysis, path: Path, *, checkpoint: str | PathLike[str] | None = None
 ) -> Path:
     """Write the report of an analysis; `HeadAnalysis.report` describes it."""
-    if "end" not in analysis.data.asked:
-        raise ValueError(
-            "report: expected an analysis on Count01, whose words it has, got another task; its "
-            "table, pairs and groups have the numbers"
-        )
 
     def make() -> str:
-        info, model, task = None, analysis.model, as_task(analysis.task)
+        info, model, task = None, analysis.model, analysis.task
         if checkpoint is not None:
             info, saved = checkpoint_info(checkpoint), load_checkpoint(checkpoint)
             analysis.made_from.check_weights(saved, f"checkpoint {checkpoint}")
             model = saved if model is None else model
-        if model is not None:
+        if task is None and of_count01(analysis):
+            task = Count01()
+        if model is not None and task is not None:
             analysis.check_made_from(model, task)
+        words = Words.of(analysis, model)
         parts = [
-            _heads_part(analysis),
-            _readouts_part(analysis),
-            pairs_part(analysis),
-            groups_part(analysis),
-            looks_part(analysis, model, task),
-            None if model is None else sentence_part(model),
-            _making_part(analysis, model, info),
+            heads_part(analysis, words),
+            readouts_part(analysis, words),
+            effects_part(analysis, words),
+            pairs_part(analysis, words),
+            groups_part(analysis, words),
+            looks_part(analysis, words, model, task),
+            _example_part(analysis, words, model, task),
+            _making_part(analysis, words, model, info),
         ]
-        heads = plural(len(analysis.table), "head")
-        title = f"What each head does: a model with {heads} on Count01"
-        return report_page(title, _opening(analysis), [part for part in parts if part is not None])
+        shown = [part for part in parts if part is not None]
+        return report_page(title_of(analysis, words), _opening(analysis, words), shown)
 
     return write_page(path, make)
 
 
 def analysis_html(analysis: HeadAnalysis) -> str:
-    """Write the table of an analysis for a notebook."""
-    rows = [[anything(cell) for cell in row] for row in analysis.table.to_numpy().tolist()]
+    """Write the table of an analysis for a notebook; of many heads those of best s-acc."""
+    heads = strongest(analysis)
+    shown = analysis.table.loc[heads]
+    rows = [[anything(cell) for cell in row] for row in shown.to_numpy().tolist()]
+    few = (
+        []
+        if len(heads) == len(analysis.table)
+        else [
+            element(
+                "p",
+                f"The {len(heads)} heads of best s-acc, of {len(analysis.table)}; "
+                "analysis.table has all.",
+            )
+        ]
+    )
     return in_notebook(
         element("p", element("b", analysis.answer)),
-        table(list(map(str, analysis.table)), rows, "Metrics of each head alone"),
+        *few,
+        table(list(map(str, shown)), rows, "Metrics of each head alone"),
         *(element("p", element("i", note)) for note in analysis.notes),
     )
 
 
-def _opening(analysis: HeadAnalysis) -> Markup:
+def _opening(analysis: HeadAnalysis, words: Words) -> Markup:
     """The answer in words, and how well the whole model does."""
-    names = {
-        "answer": "right answers",
-        "ties": "on ties (as many 1s as 0s)",
-        "others": "on all others",
-        "end": "'[EOS]' after the answer",
-    }
     n_test = len(analysis.data.test_labels)
+    names = {"answer": "right answers"}
+    whole = f"The whole model on the {n_test:,} test prompts, where it chooses among "
+    whole += f"{len(words.answers)} answers ({_few(words.answers)}):"
+    if words.is_count01:
+        whole = f"The whole model on the {n_test:,} sentences of the test split:"
+        names |= {
+            "ties": "on ties (as many 1s as 0s)",
+            "others": "on all others",
+            "end": "'[EOS]' after the answer",
+        }
+    else:
+        names |= {name: f"on {name}" for name in analysis.data.answer.subsets}
     return Markup("\n").join(
         [
             paragraph(analysis.answer, "lead"),
-            paragraph(f"The whole model on the {n_test:,} sentences of the test split:"),
-            tiles((names[key], percent(value, 2)) for key, value in analysis.accuracy.items()),
+            paragraph(whole),
+            tiles(
+                (names.get(key, key), percent(value, 2)) for key, value in analysis.accuracy.items()
+            ),
             *(paragraph(f"Note: {note}.", "note") for note in analysis.notes),
         ]
     )
 
 
-def _heads_part(analysis: HeadAnalysis) -> Part:
-    """Every head by itself."""
-    known, ties = analysis.table, analysis.data.answer.subsets["ties"]
-    titles = {name: metric.label for name, metric in METRICS.items()} | _COLUMNS
-    columns = {name: title for name, title in titles.items() if name in known}
-    if known["layer"].max() == 0:
-        del columns["layer"], columns["head"]
-    rows = [
-        [str(n), _BADGES[row["category"]], *(_cell(name, row[name]) for name in columns)]
-        for n, row in enumerate(known.to_dict("records"))
-    ]
-    text = (
-        "A head is successful where a linear probe of its output is right on at least "
-        f"{percent(SUCCESSFUL, 0)} of the test sentences (s-acc), and failed at "
-        f"{percent(FAILED, 0)} or less, which is close to a coin flip. Right on all but the ties, "
-        f"{ties.sum()} of {len(ties)} sentences, would be an s-acc of {1 - ties.mean():.4f}."
-    )
-    content = [
-        paragraph(text),
-        table(["head", "category", *columns.values()], rows, "Metrics of each head alone"),
-        paragraph(csv_link("heads.csv", known), "downloads"),
-        unfolding("What the columns mean", bullets(_meanings())),
-    ]
-    return Part("heads", "Each head alone", content)
-
-
-def _readouts_part(analysis: HeadAnalysis) -> Part | None:
-    """Read-outs as inequalities; models without them have a note that says so."""
-    if "readout" not in analysis.table:
-        return None
-    rows = [
-        [str(row["head"]), _BADGES[row["category"]], row["readout"], row["learned_readout"]]
-        for row in analysis.table.to_dict("records")
-    ]
-    columns = ["head", "category", "linear probe of its output", "the model's own use of it"]
-    text = (
-        "A linear read-out of a head is an inequality over how often each token occurs: where it "
-        "holds, the answer is '4'. Perfect counting is n1 − n0 > 0. A factor of n0 that is off is "
-        "a bias that grows with the sentence, a factor of n2 is noise, and the last number shifts "
-        "the ties."
-    )
-    off = analysis.table.filter(like="readout_off").to_numpy()
-    if off.size:  # older files do not say
-        text += (
-            " Numbers are rounded to three decimals: as it is written here, an inequality decides "
-            f"up to {percent(float(off.max()), 2)} of the test sentences otherwise than it really "
-            "does."
-        )
-    content = [paragraph(text), table(columns, rows, "Count read-outs of each head")]
-    return Part("readouts", "What each head counts", content)
+def _few(names: Sequence[str]) -> str:
+    """List names, of many only the first and the last."""
+    shown = names if len(names) <= 8 else [*names[:4], "…", *names[-3:]]
+    return ", ".join(shown)
 
 
 def _making_part(
-    analysis: HeadAnalysis, model: HookedTransformer | None, info: dict[str, Any] | None
+    analysis: HeadAnalysis,
+    words: Words,
+    model: HookedTransformer | None,
+    info: dict[str, Any] | None,
 ) -> Part:
     """What the numbers were made of and with; `info` is what the checkpoint tells."""
     content = []
@@ -157,7 +139,9 @@ def _making_part(
         versions = info.get("versions", {})
         content.append(unfolding("What it was saved with", facts(versions, "Saved with")))
     if model is not None:
-        names = ("n_layers", "n_heads", "d_head", "d_model", "n_ctx", "normalization_type")
+        names = ["n_layers", "n_heads", "d_head", "d_model", "n_ctx", "normalization_type"]
+        if not words.is_count01:
+            names += ["d_vocab", "d_vocab_out", "attn_only", "act_fn", "positional_embedding_type"]
         shape = {name: getattr(model.cfg, name) for name in names}
         content.append(unfolding("The HookedTransformer", facts(shape, "Model")))
     probes = (
@@ -186,35 +170,36 @@ def sentence_part(model: HookedTransformer) -> Part:
     )
 
 
-def _cell(column: str, value: float) -> str:
-    if column in ("layer", "head"):
-        return str(value)
-    if column in ("w01", "w02") or not np.isfinite(value):
-        return number(value, 3)
-    return f"{value:.4f}"
-
-
-_BADGES = {
-    "successful": badge("●", "successful", "good"),
-    "mixed": badge("◐", "mixed", "middling"),
-    "failed": badge("○", "failed", "bad"),
-}
-# Columns beside the metrics, which have their labels and meanings with them.
-_COLUMNS = {
-    "layer": "layer",
-    "head": "head in its layer",
-    "s_acc_ties": "s-acc, ties",
-    "s_acc_others": "s-acc, others",
-    "w01": "w01",
-    "w02": "w02",
-    "head_weight": "head weight",
-}
-
-
-def _meanings() -> list[str]:
-    return [
-        *(f"{metric.label}: {metric.meaning}." for metric in METRICS.values()),
-        "s-acc, ties and others: the same on sentences with as many 1s as 0s, and on all others.",
-        "w01, w02: attention that one '0' gets at '=', over that of one '1' and of one '2'.",
-        "head weight: how strongly the output layer reads the head for the answer; all sum to 1.",
+def _example_part(
+    analysis: HeadAnalysis, words: Words, model: HookedTransformer | None, task: Task | None
+) -> Part | None:
+    """One test prompt, head by head; a loaded analysis has none to show."""
+    if model is None or task is None:
+        return None
+    if words.is_count01:
+        return sentence_part(model)
+    question = task.questions["answer"]
+    prompts = question.test.few(_FEW)
+    lengths = [len(row) for row in prompts.sequences()]
+    number = next((n for n, length in enumerate(lengths) if length <= LONGEST), 0)
+    tokens, position = prompts.sequences()[number].tolist(), prompts.positions[number]
+    answer, heads = int(prompts.answers[number]), strongest(analysis)
+    if len(heads) < len(analysis.heads):
+        heads = strongest(analysis, MOST_TILES)
+    shown: dict[str, Any] = {"heads": heads, "position": position}
+    views = [
+        show_attention(model, tokens, **shown),
+        show_attribution(model, tokens, answer=answer, choices=question.choices, **shown),
     ]
+    text = (
+        f"A test prompt; the right answer is {output_texts(model, [answer])[0]}. Choose a head "
+        "with the mouse or with Tab and Enter. Other prompts: cl.show_attention(model, ...)."
+    )
+    if len(heads) < len(analysis.heads):
+        text += f" Shown are the {len(heads)} heads of best s-acc."
+    return Part(
+        "prompt",
+        f"One prompt, head by head: {views[0].title}",
+        [paragraph(text, "small")],
+        sections=[section for view in views for section in view.sections],
+    )

@@ -14,7 +14,9 @@ from count01_lens.heads.groups import LARGEST_EXACT
 from count01_lens.heads.metrics import METRICS
 from count01_lens.tasks.prompts import Task
 from count01_lens.views import plots
-from count01_lens.views.figures import as_bytes
+from count01_lens.views.effect_plots import lift_table
+from count01_lens.views.figures import MOST_HEADS, as_bytes
+from count01_lens.views.heat_maps import lowest_shown, with_pairs
 from count01_lens.views.pieces import (
     choose_image,
     download,
@@ -25,110 +27,153 @@ from count01_lens.views.pieces import (
     unfolding,
 )
 from count01_lens.views.report_page import Part
+from count01_lens.views.wording import Words, others_replaced
 
-MOST_TILES = 32  # pictures of head outputs in one figure
 LARGEST_TABLE = 1_000_000
+MOST_TILES = 16  # pictures of outputs, where there are too many heads to show them all
+_GROUPS = "All groups: cooperate, repeat or compete"
+_VALUE_VECTORS = (
+    " Circled digits are the value vectors of the tokens, at the edge where they lie outside."
+)
 
 
-def pairs_part(analysis: HeadAnalysis) -> Part | None:
-    """Pairs of heads; there are none of a single one."""
+def pairs_part(analysis: HeadAnalysis, words: Words) -> Part | None:
+    """Pairs of heads; there are none of a single one, and of many heads only some are known."""
     if len(analysis.table) == 1:
         return None
-    drawn = []
-    for metric, matrix in analysis.pairs.items():
-        label, single, pairs = METRICS[metric].label, np.diag(matrix), _off_diagonal(matrix)
-        first, second, _ = _largest(matrix)
-        drawn.append(
-            _figure(
-                plots.plot_pairs(analysis, metric),
-                f"pairs_{metric}.csv",
-                _matrix(matrix),
-                f"Heat map of {label}: single heads from {single.min():.3f} to "
-                f"{single.max():.3f}, pairs from {pairs.min():.3f} to {pairs.max():.3f}, the best "
-                f"of heads {first} and {second}.",
-                f"{label} of a pair where its row meets its column; single heads on the diagonal. "
-                "Everything up to 0.5 is dark.",
-            )
-        )
-    first, second, best = _largest(analysis.gains)
-    share = percent(float((_off_diagonal(analysis.gains) > 0.01).mean()))
+    gains = _off_diagonal(analysis.gains)
+    if np.isnan(gains).all():
+        return Part("pairs", "Pairs of heads", [paragraph("No pair was measured.")])
+    drawn = [_pairs_figure(analysis, words, metric) for metric in analysis.pairs]
+    first, second, best = _largest(analysis.gains, words)
+    known = gains[~np.isnan(gains)]
+    share = percent(float((known > 0.01).mean()))
     drawn.append(
-        _figure(
+        drawn_with_data(
             plots.plot_gains(analysis),
             "gains.csv",
-            _matrix(analysis.gains),
+            _matrix(analysis.gains, words),
             f"Heat map of the gain in s-acc of each pair over its better head: {share} of "
             f"pairs gain more than 0.01; heads {first} and {second} gain most, {best:.3f}.",
             "Blue pairs have a higher s-acc than the better of their heads, red ones a lower one.",
         )
     )
-    text = f"{share} of the pairs have an s-acc more than 0.01 above that of their better head."
+    some = len(known) < len(gains)
+    text = f"Of {len(gains):,} pairs {len(known):,} were measured. " * some
+    which = "them" if some else "the pairs"
+    text += f"{share} of {which} have an s-acc more than 0.01 above that of their better head."
     return Part("pairs", "Pairs of heads", [paragraph(text), figures(drawn)])
 
 
-def groups_part(analysis: HeadAnalysis) -> Part | None:
-    """All groups of heads, if they were computed; otherwise how to get them."""
+def _pairs_figure(analysis: HeadAnalysis, words: Words, metric: str) -> Markup:
+    matrix, label = analysis.pairs[metric], METRICS[metric].label
+    single, pairs, lowest = np.diag(matrix), _off_diagonal(matrix), lowest_shown(analysis, metric)
+    first, second, _ = _largest(matrix, words)
+    return drawn_with_data(
+        plots.plot_pairs(analysis, metric),
+        f"pairs_{metric}.csv",
+        _matrix(matrix, words),
+        f"Heat map of {label}: single heads from {np.nanmin(single):.3f} to "
+        f"{np.nanmax(single):.3f}, pairs from {np.nanmin(pairs):.3f} to {np.nanmax(pairs):.3f}, "
+        f"the best of heads {first} and {second}.",
+        f"{label} of a pair where its row meets its column; single heads on the diagonal."
+        + f" Everything up to {lowest:g} is dark." * (lowest > 0),
+    )
+
+
+def groups_part(analysis: HeadAnalysis, words: Words) -> Part | None:
+    """All groups of heads, if they were computed; else estimates, or how to get them."""
     n_heads = len(analysis.table)
     if n_heads == 1:
         return None
-    title = "All groups: cooperate, repeat or compete"
-    if analysis.known_groups is None:
-        how = (
-            "Not computed here. Call analysis.with_groups().report(...), or give "
-            "--groups all to count01-lens analyze: it takes about a minute for 16 heads."
-            if n_heads <= LARGEST_EXACT
-            else f"{n_heads} heads have too many groups to compute them all; "
-            "analysis.sampled_shapley(metric) estimates what each head is worth."
-        )
-        return Part("groups", title, [paragraph(how)])
-    worth = pd.DataFrame({metric: analysis.shapley(metric) for metric in analysis.pairs})
-    rows = [
-        [str(head), *(signed(value, ".4f") for value in row)] for head, *row in worth.itertuples()
-    ]
-    columns = ["head", *(METRICS[metric].label for metric in analysis.pairs)]
-    text = (
-        f"All {2**n_heads - 1:,} groups of heads were measured. The Shapley value of a head is "
-        "what it adds to a group, averaged over all groups; together the values give the whole "
-        "model's metric above that of no heads. The interaction of a pair is what two heads are "
-        "worth together beyond what they are worth apart."
+    if analysis.known_groups is not None:
+        return _all_groups_part(analysis, words)
+    if plots.sampled(analysis) and n_heads > LARGEST_EXACT:
+        return _sampled_part(analysis, words)
+    minute = ": it takes about a minute for 16 heads" if analysis.counts is not None else ""
+    how = (
+        "Not computed here. Call analysis.with_groups().report(...), or give "
+        f"--groups all to count01-lens analyze{minute}."
+        if n_heads <= LARGEST_EXACT
+        else f"{n_heads} heads have too many groups to compute them all; "
+        "analysis.sampled_shapley(metric) estimates what each head is worth."
     )
-    values = table(columns, rows, "Shapley values by head")
-    content = [paragraph(text), figures(_group_figures(analysis, worth))]
-    return Part("groups", title, [*content, unfolding("Shapley values as a table", values)])
+    return Part("groups", _GROUPS, [paragraph(how)])
 
 
-def _group_figures(analysis: HeadAnalysis, worth: pd.DataFrame) -> Iterable[Markup]:
+def _all_groups_part(analysis: HeadAnalysis, words: Words) -> Part:
+    worth = plots.shapley_table(analysis)
+    text = (
+        f"All {2 ** len(analysis.table) - 1:,} groups of heads were measured. The Shapley value of "
+        "a head is what it adds to a group, averaged over all groups; together the values give the "
+        "whole model's metric above that of no heads. The interaction of a pair is what two heads "
+        "are worth together beyond what they are worth apart."
+    )
+    if not others_replaced(analysis).endswith("zero"):
+        text += f" In a group, all other heads are {others_replaced(analysis)}."
+    content = [paragraph(text), figures(_group_figures(analysis, words, worth))]
+    values = _worth_table(worth, words)
+    return Part("groups", _GROUPS, [*content, unfolding("Shapley values as a table", values)])
+
+
+def _sampled_part(analysis: HeadAnalysis, words: Words) -> Part:
+    """What each head is worth, estimated, where there are too many heads for all groups."""
+    worth, estimates = plots.shapley_table(analysis), plots.sampled(analysis)
+    orders = ", ".join(
+        f"{METRICS[name].label}: {estimate.n_samples}" for name, estimate in estimates.items()
+    )
+    text = (
+        f"{len(words.heads)} heads have too many groups to measure them all. The Shapley value of "
+        "a head, what it adds to a group on average, is estimated from heads that come in a random "
+        f"order (number of orders by metric: {orders}); in a group, all other heads are "
+        f"{others_replaced(analysis)}. Each value has its standard error; a head whose value is "
+        "less than twice that may be worth nothing."
+    )
+    drawn = _shapley_figure(analysis, words, worth)
+    values = unfolding("Shapley values as a table", _worth_table(worth, words))
+    return Part("groups", "What each head is worth", [paragraph(text), figures([drawn]), values])
+
+
+def _worth_table(worth: pd.DataFrame, words: Words) -> Markup:
+    """Shapley values by head; standard errors where they are estimates."""
+    metrics = [str(name) for name in worth if name in METRICS]
+    errors = {name: f"{name}_error" for name in metrics if f"{name}_error" in worth}
+    rows = [
+        [
+            name,
+            *(
+                signed(row[metric], ".4f")
+                + (f" ± {row[errors[metric]]:.4f}" if metric in errors else "")
+                for metric in metrics
+            ),
+        ]
+        for name, row in zip(words.heads, worth.to_dict("records"), strict=True)
+    ]
+    columns = ["head", *(METRICS[metric].label for metric in metrics)]
+    return table(columns, rows, "Shapley values by head")
+
+
+def _group_figures(analysis: HeadAnalysis, words: Words, worth: pd.DataFrame) -> Iterable[Markup]:
     by_size = plots.groups_by_size(analysis)
     medians = by_size[0.5].unstack("metric")["s_acc"]
     doubling = [n for n in medians.index if n & (n - 1) == 0 or n == medians.index[-1]]
     told = ", ".join(f"{medians[size]:.3f} of {plural(size, 'head')}" for size in doubling)
-    yield _figure(
+    yield drawn_with_data(
         plots.plot_groups(analysis),
         "groups_by_size.csv",
         by_size.reset_index(),
         f"Metrics of all groups by their size; median s-acc: {told}.",
         "Marks are medians, thick lines quartiles, thin ones 5 % to 95 % of all groups.",
     )
-    told = "; ".join(
-        f"{METRICS[str(name)].label}: most for head {values.idxmax()} ({signed(values.max())}), "
-        f"least for head {values.idxmin()} ({signed(values.min())})"
-        for name, values in worth.items()
-    )
-    yield _figure(
-        plots.plot_shapley(analysis),
-        "shapley.csv",
-        worth.rename_axis("head").reset_index(),
-        f"Bars of Shapley values. {told}.",
-        "A head with a bar below zero makes groups worse on average: it competes.",
-    )
+    yield _shapley_figure(analysis, words, worth)
     for metric in analysis.pairs:
         matrix = analysis.interactions(metric)
-        one, two, most = _largest(matrix)
-        three, four, least = _largest(-matrix)
-        yield _figure(
+        one, two, most = _largest(matrix, words)
+        three, four, least = _largest(-matrix, words)
+        yield drawn_with_data(
             plots.plot_interactions(analysis, metric),
             f"interactions_{metric}.csv",
-            _matrix(matrix),
+            _matrix(matrix, words),
             f"Heat map of Shapley interactions on {METRICS[metric].label}: mean "
             f"{signed(float(_off_diagonal(matrix).mean()))}, most between heads {one} and "
             f"{two} ({signed(most)}), least between {three} and {four} ({signed(-least)}).",
@@ -137,65 +182,127 @@ def _group_figures(analysis: HeadAnalysis, worth: pd.DataFrame) -> Iterable[Mark
         )
 
 
-def looks_part(analysis: HeadAnalysis, model: HookedTransformer | None, task: Task) -> Part:
+def _shapley_figure(analysis: HeadAnalysis, words: Words, worth: pd.DataFrame) -> Markup:
+    metrics = [str(name) for name in worth if name in METRICS]
+    told = "; ".join(
+        f"{METRICS[name].label}: most for head {words.heads[values.argmax()]} "
+        f"({signed(values.max())}), least for head {words.heads[values.argmin()]} "
+        f"({signed(values.min())})"
+        for name, values in ((name, worth[name].to_numpy()) for name in metrics)
+    )
+    data = worth.copy()
+    data.insert(0, "head", words.heads)
+    errors = " Black lines are standard errors." if len(metrics) < len(worth.columns) else ""
+    return drawn_with_data(
+        plots.plot_shapley(analysis),
+        "shapley.csv",
+        data,
+        f"Bars of Shapley values. {told}.",
+        f"A head with a bar below zero makes groups worse on average: it competes.{errors}",
+    )
+
+
+def looks_part(
+    analysis: HeadAnalysis, words: Words, model: HookedTransformer | None, task: Task | None
+) -> Part:
     """Attention ratios, outputs, and direct logit attribution."""
-    known, drawn, left_out = analysis.table, [], []
-    if analysis.counts is None:
+    drawn, left_out = [], []
+    ratios = analysis.counts is not None and {"w01", "w02"} <= set(analysis.counts)
+    logits = plots.has_paper_logits(analysis)
+    if ratios:
+        drawn.append(_ratios_figure(analysis))
+    elif words.is_count01:
         reasons = "; ".join(analysis.notes)
         left_out.append(f"Left out: {reasons}; likewise the figure of logits.")
-    else:
-        good = known[known["category"] == "successful"]
-        paper = good["w01"].between(0.5, 2) & (good["w02"] > 10)
-        drawn.append(
-            _figure(
-                plots.plot_attention_ratios(analysis),
-                "attention_ratios.csv",
-                known[["layer", "head", "w01", "w02", "s_acc"]],
-                f"Heads by their attention ratios, both axes logarithmic: {paper.sum()} of "
-                f"{len(good)} successful heads have w01 from 0.5 to 2 and w02 above 10.",
-                "A head that sees '0' and '1' alike (w01 near 1) and hardly sees '2' (w02 "
-                "large) can count. Ratios beyond the axes are drawn at the edge.",
-            )
-        )
     if model is None:
         left_out.append(
             "Head outputs, logits and attention need the model, which a loaded analysis does "
             "not have: give its checkpoint, analysis.report(path, checkpoint=...)."
         )
     else:
-        drawn.append(_outputs_figure(analysis, model))
-        if analysis.counts is not None:
-            drawn.append(_logits_figure(analysis, model, task))
+        drawn.append(_outputs_figure(analysis, words, model))
+    if not logits:
+        drawn.append(_lifts_figure(analysis, words))
+    elif model is not None and task is not None:
+        drawn.append(_logits_figure(analysis, model, task))
     notes = [paragraph(text, "note") for text in left_out]
-    return Part("looks", "Attention, outputs and logits of heads", [*notes, figures(drawn)])
+    title = "Attention, outputs and logits of heads" if ratios else "Outputs and logits of heads"
+    return Part("looks", title, [*notes, figures(drawn)])
 
 
-def _outputs_figure(analysis: HeadAnalysis, model: HookedTransformer) -> Markup:
+def _ratios_figure(analysis: HeadAnalysis) -> Markup:
+    known = analysis.table
+    good = known[known["category"] == "successful"]
+    paper = good["w01"].between(0.5, 2) & (good["w02"] > 10)
+    return drawn_with_data(
+        plots.plot_attention_ratios(analysis),
+        "attention_ratios.csv",
+        known[["layer", "head", "w01", "w02", "s_acc"]],
+        f"Heads by their attention ratios, both axes logarithmic: {paper.sum()} of "
+        f"{len(good)} successful heads have w01 from 0.5 to 2 and w02 above 10.",
+        "A head that sees '0' and '1' alike (w01 near 1) and hardly sees '2' (w02 "
+        "large) can count. Ratios beyond the axes are drawn at the edge.",
+    )
+
+
+def _outputs_figure(analysis: HeadAnalysis, words: Words, model: HookedTransformer) -> Markup:
     data, s_acc = analysis.data, analysis.table["s_acc"]
-    n_heads = len(s_acc)
-    heads = sorted(s_acc.sort_values(ascending=False, kind="stable").index[:MOST_TILES])
-    which = "each head" if n_heads <= MOST_TILES else f"the {MOST_TILES} heads of best s-acc"
+    heads = plots.strongest(analysis)
+    if len(heads) < len(s_acc):
+        heads = plots.strongest(analysis, MOST_TILES)
+    which = "each head" if len(heads) == len(s_acc) else f"the {len(heads)} heads of best s-acc"
     outputs = data.test_outputs[:, heads].reshape(len(data.test_labels), -1)
-    names = [f"head_{head}_{i}" for head in heads for i in range(data.test_outputs.shape[2])]
+    names = [
+        f"head_{words.heads[head]}_{i}" for head in heads for i in range(data.test_outputs.shape[2])
+    ]
     points = pd.DataFrame(outputs, columns=names)
-    points.insert(0, "answer", np.where(data.test_labels, 4, 5))
-    return _figure(
+    answers = (4, 5) if words.is_count01 else words.answers
+    points.insert(0, "answer", [answers[number] for number in data.answer.answers])
+    probe = analysis.fits is not None and analysis.fits.weights is not None
+    return drawn_with_data(
         plots.plot_head_outputs(model, analysis, heads),
         "head_outputs.csv",
         points,
-        f"Outputs of {which} at '=' on the test split, a picture for each, with its linear probe: "
-        f"s-acc from {s_acc[heads].min():.3f} to {s_acc[heads].max():.3f}.",
-        f"Outputs of {which} at '=': blue where the answer is '4', orange where it is '5'. The "
-        "green line is the linear probe. Circled digits are the value vectors of the "
-        "tokens, at the edge where they lie outside."
+        f"Outputs of {which} {words.where} on the test split, a picture for each"
+        + ", with its linear probe" * probe
+        + f": s-acc from {s_acc[heads].min():.3f} to {s_acc[heads].max():.3f}.",
+        f"Outputs of {which} {words.where}: {_colours_in_words(words)}."
+        + " The green line is the linear probe." * probe
+        + _VALUE_VECTORS * plots.has_paper_logits(analysis)
         + " Heads of another size than 2 are shown along their two main directions."
         * (data.test_outputs.shape[2] != 2),
     )
 
 
+def _colours_in_words(words: Words) -> str:
+    if len(words.answers) == 2:
+        first, second = words.answers
+        return f"blue where the answer is {first}, orange where it is {second}"
+    return "a point is a test prompt, its colour the right answer"
+
+
+def _lifts_figure(analysis: HeadAnalysis, words: Words) -> Markup:
+    table = lift_table(analysis)
+    means = table[table["answer"] == "all"]["mean"].to_numpy()
+    most, least = int(means.argmax()), int(means.argmin())
+    by_answer = table["answer"].nunique() > 1 and len(words.heads) <= MOST_HEADS
+    return drawn_with_data(
+        plots.plot_lifts(analysis),
+        "lifts.csv",
+        table,
+        "Direct logit attribution of each head to the right answer, above the mean of the other "
+        f"choices: on average most by head {words.heads[most]} ({signed(means[most])}), least by "
+        f"head {words.heads[least]} ({signed(means[least])}).",
+        "What each head writes directly into the right answer's logit, above the mean of what it "
+        "writes into the other choices'."
+        + " A head that lifts one answer and lowers another, whichever is right, is biased."
+        * by_answer,
+    )
+
+
 def _logits_figure(analysis: HeadAnalysis, model: HookedTransformer, task: Task) -> Markup:
     margins = analysis.table["mean_margin"]
-    return _figure(
+    return drawn_with_data(
         plots.plot_logits(model, task),
         "logits.csv",
         plots.logit_table(model, task),
@@ -207,7 +314,8 @@ def _logits_figure(analysis: HeadAnalysis, model: HookedTransformer, task: Task)
     )
 
 
-def _figure(drawn: Figure, name: str, data: pd.DataFrame, alt: str, caption: str) -> Markup:
+def drawn_with_data(drawn: Figure, name: str, data: pd.DataFrame, alt: str, caption: str) -> Markup:
+    """Write a figure with a link to its numbers."""
     image = choose_image(lambda: as_bytes(drawn, "svg"), lambda: as_bytes(drawn, "png"))
     return figure(image, alt, caption, [csv_link(name, data)])
 
@@ -219,17 +327,22 @@ def csv_link(name: str, data: pd.DataFrame) -> Markup:
     return download(name, text.encode(), largest=LARGEST_TABLE, instead=instead)
 
 
-def _matrix(values: Array) -> pd.DataFrame:
-    return pd.DataFrame(values).rename_axis("head").reset_index()
+def _matrix(values: Array, words: Words) -> pd.DataFrame:
+    """A matrix with the names of heads; of many heads those of which some pair is known."""
+    heads = with_pairs(values)
+    names = words.of_heads(heads.tolist())
+    shown = pd.DataFrame(values[np.ix_(heads, heads)], columns=names)
+    shown.insert(0, "head", names)
+    return shown
 
 
 def _off_diagonal(matrix: Array) -> Array:
     return np.asarray(matrix[np.triu_indices(len(matrix), 1)])
 
 
-def _largest(matrix: Array) -> tuple[int, int, float]:
-    """The pair with the largest value, the first of equal ones."""
+def _largest(matrix: Array, words: Words) -> tuple[str, str, float]:
+    """The pair with the largest value, the first of equal ones, of those that are known."""
     first, second = np.triu_indices(len(matrix), 1)
-    place = int(np.argmax(matrix[first, second]))
+    place = int(np.nanargmax(matrix[first, second]))
     one, two = int(first[place]), int(second[place])
-    return one, two, float(matrix[one, two])
+    return words.heads[one], words.heads[two], float(matrix[one, two])

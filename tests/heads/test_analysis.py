@@ -306,3 +306,18 @@ def test_half_precision_is_computed_in_float32(dtype):
     expected = analyze_heads(model.float(), TINY)
     assert expected.notes == ()
     assert analysis.table.equals(expected.table)
+
+
+def test_the_verdict_on_several_layers_is_of_l_acc_and_tells_layers_apart():
+    model = trained_two_layer_model()
+    analysis = analyze_heads(model, TINY)
+    matrix, found = analysis.interactions("l_acc"), analysis.verdict["answer"]
+    within, between = (matrix[0, 1] + matrix[2, 3]) / 2, matrix[:2, 2:].mean()
+    assert found.within == pytest.approx(within)
+    assert found.between == pytest.approx(between)
+    assert found.mean_interaction == pytest.approx((2 * within + 4 * between) / 6)
+    assert f"{within:+.3f} within layers, {between:+.3f} between layers" in str(found)
+    one_layer = analyze_heads(build_model(ModelConfig(d_embed=8, n_heads=4), seed=1), TINY)
+    assert one_layer.verdict["answer"].between is None
+    expected = one_layer.interactions("s_acc")[np.triu_indices(4, 1)].mean()
+    assert one_layer.verdict["answer"].mean_interaction == pytest.approx(expected)

@@ -417,8 +417,15 @@ def test_models_that_cannot_be_shown():
     other = HookedTransformer(
         HookedTransformerConfig(d_model=4, d_head=2, n_layers=1, n_ctx=9, d_vocab=9, act_fn="relu")
     )
+    for show in (show_attention, show_attribution):
+        with pytest.raises(
+            ValueError, match=r"such as \[0, 3, 1\], because the model has no token"
+        ):
+            show(other, SHORT)
+        with pytest.raises(ValueError, match="expected the 8 tokens of Count01"):
+            show(other, parse(SHORT))
     with pytest.raises(ValueError, match="expected the 8 tokens of Count01"):
-        show_attribution(other, SHORT)
+        compare_attention(other, SHORT)
     model = build_model()
     model.W_E.data[3, 3] = torch.nan
     with pytest.raises(ValueError, match="expected finite weights"):

@@ -113,7 +113,8 @@ def test_a_deep_model_has_a_report_of_what_applies(tmp_path, quick):
     assert escape(analysis.notes[0]) in page
     assert "readouts" not in page
     assert "logits.csv" not in page
-    assert "head in its layer" in page
+    for name in ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2"):
+        assert f'<th scope="row" class="number">{name}</th>' in page
     assert "layer 1 head 2" in page
     assert "two main directions" in page
 
