@@ -60,7 +60,7 @@ def figure(results: pd.DataFrame) -> NotebookFigure:
     """Draw the mean interaction of every model; narrow enough for small screens."""
     tasks = list(results["task"].unique())
     drawn = NotebookFigure(figsize=(5.2, 2.2 + 0.85 * len(tasks)), layout="constrained")
-    styles = {"paper": (FOUR, "o", -0.17), "accurate": (FIVE, "s", 0.17)}
+    styles = {"paper": (FOUR, "o", -0.13), "accurate": (FIVE, "s", 0.13)}
     for place, metric in enumerate(JUDGED):
         axes = drawn.add_subplot(len(JUDGED), 1, place + 1)
         axes.axvspan(-INTERACTION, INTERACTION, color=NEUTRAL, alpha=0.15, lw=0)
@@ -69,10 +69,9 @@ def figure(results: pd.DataFrame) -> NotebookFigure:
             for row, task in enumerate(tasks):
                 values = values_of(results, task, recipe, f"{metric}_interaction")
                 found = interval_of(results, task, recipe, f"{metric}_interaction")
-                axes.scatter(
-                    values, [row + offset] * len(values), 14, color=colour, alpha=0.4, lw=0,
-                    marker=marker,
-                )  # fmt: skip
+                # Models stand beside their mean: on its line they could not be seen.
+                beside = [row + 2.3 * offset] * len(values)
+                axes.scatter(values, beside, 13, color=colour, alpha=0.55, lw=0, marker=marker)
                 if found["low"] is not None:
                     ends = [found["low"], found["high"]]
                     axes.plot(ends, [row + offset] * 2, color=colour, lw=2.2)
@@ -83,7 +82,8 @@ def figure(results: pd.DataFrame) -> NotebookFigure:
         axes.set_ylim(len(tasks) - 0.5, -0.5)
         axes.set_title(f"{METRICS[metric].label}: ← redundant | cooperate →", fontsize=11)
         axes.tick_params(labelsize=10)
-    axes.set_xlabel("mean Shapley interaction of two heads", fontsize=11)
+        axes.locator_params(axis="x", nbins=6)
+        axes.set_xlabel("mean Shapley interaction of two heads", fontsize=10)
     handles, labels = axes.get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=10)
     return drawn
@@ -131,7 +131,8 @@ def _recipe_answer(verdict: Mapping[str, Any], recipe: str) -> str:
         found, tasks = verdict["questions"][recipe][metric], verdict["tasks"][recipe]
         told = f"- {METRICS[metric].label}: **{found['answer']}**. "
         told += f"On `{TWO}` the mean interaction is {_interval(tasks[TWO][metric])}: "
-        told += f"{_do(tasks[TWO][metric]['word'])}. In shares of the gain it is "
+        told += f"{_do(tasks[TWO][metric]['word'])}. As a share of the gain it is "
+        told += f"{_interval(found['of_gain'])}; that is "
         for name, other in (("than_control", ONE), ("than_count01", PAPERS)):
             interval = found[name]
             told += f"{_interval(interval)} above `{other}` ({interval['word']})"
@@ -170,8 +171,9 @@ def _rules() -> str:
         f"**More** is a difference of at least +{MORE:g} whose interval is above 0; **not more** "
         f"is an interval below +{MORE:g}.\n"
         f"- **Yes**: heads cooperate on `{TWO}`, with more interaction than on `{ONE}` and on "
-        f"`{PAPERS}`. **No**: the interval of `{TWO}` is below +{INTERACTION:g}, or it is not more "
-        f"than on `{ONE}`. Else **undecided**, also if models of these tasks close less than "
+        f"`{PAPERS}`. **No**: the interval of `{TWO}` is below +{INTERACTION:g} and, as a share of "
+        f"the gain, below +{MORE:g}, or it is not more than on `{ONE}`. Else "
+        "**undecided**, also if models of these tasks close less than "
         f"{rounded_percent(LEARNED)} of the gap between always giving the most frequent answer and "
         "always being right.\n"
         "- The answer is that of s-acc, what heads know together. l-acc is what they answer "

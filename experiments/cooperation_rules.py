@@ -17,9 +17,10 @@ they answer together):
   +0.02; else **undecided** (+0.02 of a gain of one half is the +0.01 above);
 * two sub-tasks make heads cooperate: **yes** if heads cooperate on two comparisons, with more
   interaction than on the control and on Count01; **no** if the interval of two comparisons is below
-  +0.01, or if there is not more than on the control; else **undecided**. It is undecided as well if
-  a model of these three tasks, in the mean over seeds, closes less than half of the gap between
-  always giving the most frequent answer and always being right: it has not learned its task;
+  +0.01 and, as a share of the gain, below +0.02, or if there is not more than on the control; else
+  **undecided**. It is undecided as well if a model of these three tasks, in the mean over seeds,
+  closes less than half of the gap between always giving the most frequent answer and always being
+  right: it has not learned its task;
 * the answer to the question is that of s-acc, if it is the same under both recipes; "depends on
   the recipe" if it is yes under one and no under the other; else "undecided".
 
@@ -83,12 +84,23 @@ def compared(interval: Mapping[str, Any]) -> str:
 
 
 def answer_of(
-    two: Mapping[str, Any], than_control: str, than_papers: str, all_learned: bool
+    two: Mapping[str, Any],
+    of_gain: Mapping[str, Any],
+    than_control: str,
+    than_papers: str,
+    all_learned: bool,
 ) -> str:
-    """Tell whether two sub-tasks make heads cooperate: yes, no or undecided."""
-    if not all_learned or two["low"] is None:
+    """Tell whether two sub-tasks make heads cooperate: yes, no or undecided.
+
+    Args:
+        two: interval of the interaction on two comparisons.
+        of_gain: the same as a share of the gain.
+        than_control, than_papers: what `compared` calls the differences.
+        all_learned: whether models of all three tasks have learned them.
+    """
+    if not all_learned or two["low"] is None or of_gain["low"] is None:
         return "undecided"
-    if two["high"] < INTERACTION or than_control == "not more":
+    if than_control == "not more" or (two["high"] < INTERACTION and of_gain["high"] < MORE):
         return "no"
     more = than_control == than_papers == "more"
     return "yes" if more and word_of(two) == "cooperate" else "undecided"
@@ -152,7 +164,9 @@ def _question(
         found[name] = {**interval, "word": compared(interval)}
     learned = all(tasks[task]["learned"] for task in shares)
     words = found["than_control"]["word"], found["than_count01"]["word"]
-    return {"answer": answer_of(tasks[TWO][metric], *words, learned), "learned": learned, **found}
+    of_gain = interval_of(results, TWO, recipe, f"{metric}_interaction_of_gain")
+    answer = answer_of(tasks[TWO][metric], of_gain, *words, learned)
+    return {"answer": answer, "learned": learned, **found, "of_gain": of_gain}
 
 
 def share_of(part: float, whole: float) -> float:

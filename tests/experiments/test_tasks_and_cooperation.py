@@ -54,23 +54,25 @@ def test_one_seed_decides_nothing():
     none = {"mean": 0.5, "low": None, "high": None}
     assert cooperation_rules.word_of(none) == cooperation_rules.compared(none) == "undecided"
     assert cooperation_rules.difference([0.1], [0.2, 0.3])["low"] is None
-    assert cooperation_rules.answer_of(none, "more", "more", True) == "undecided"
+    assert cooperation_rules.answer_of(none, none, "more", "more", True) == "undecided"
 
 
 @pytest.mark.parametrize(
-    ("two", "words", "learned", "answer"),
+    ("two", "of_gain", "words", "learned", "answer"),
     [
-        ((0.02, 0.04), ("more", "more"), True, "yes"),
-        ((0.02, 0.04), ("more", "more"), False, "undecided"),
-        ((0.02, 0.04), ("more", "not more"), True, "undecided"),
-        ((0.02, 0.04), ("not more", "more"), True, "no"),
-        ((-0.02, 0.009), ("more", "more"), True, "no"),
-        ((-0.02, 0.009), ("more", "more"), False, "undecided"),
-        ((0.0, 0.04), ("more", "more"), True, "undecided"),
+        ((0.02, 0.04), (0.04, 0.08), ("more", "more"), True, "yes"),
+        ((0.02, 0.04), (0.04, 0.08), ("more", "more"), False, "undecided"),
+        ((0.02, 0.04), (0.04, 0.08), ("more", "not more"), True, "undecided"),
+        ((0.02, 0.04), (0.04, 0.08), ("not more", "more"), True, "no"),
+        ((-0.02, 0.009), (-0.04, 0.018), ("more", "more"), True, "no"),
+        ((-0.02, 0.009), (-0.1, 0.045), ("more", "more"), True, "undecided"),
+        ((-0.02, 0.009), (-0.04, 0.018), ("more", "more"), False, "undecided"),
+        ((0.0, 0.04), (0.0, 0.08), ("more", "more"), True, "undecided"),
     ],
 )
-def test_answers(two, words, learned, answer):
-    assert cooperation_rules.answer_of(interval(*two), *words, learned) == answer
+def test_answers(two, of_gain, words, learned, answer):
+    found = cooperation_rules.answer_of(interval(*two), interval(*of_gain), *words, learned)
+    assert found == answer
 
 
 def test_the_answer_of_both_recipes():
@@ -257,3 +259,27 @@ def test_jobs_are_those_that_were_declared():
         assert job.configuration["config"]["model"]["n_heads"] == 8
     quick = experiment.all_jobs("quick")
     assert {seed for job in quick for seed in job.configuration["seeds"]} == {40000, 40001, 40002}
+
+
+def test_what_is_published_follows_from_the_table_by_the_rules_of_today():
+    table = pd.read_csv(PUBLISHED / "results.csv")
+    about = cooperation_page.read_about(PUBLISHED)
+    assert about["rules_sha256"] == experiment.rules_checksum()
+    assert about["verdict"] == json.loads(json.dumps(cooperation_rules.judge(table)))
+    assert about["seeds"] == list(cooperation_rules.JUDGED_SEEDS)
+    counted = table.groupby(["task", "recipe", "metric"])["seed"].nunique()
+    assert counted.eq(len(cooperation_rules.JUDGED_SEEDS)).all()
+    described = {name: task.to_dict() for name, task in experiment.tasks().items()}
+    assert about["tasks"] == json.loads(json.dumps(described))
+
+
+def test_the_page_is_that_of_the_table():
+    table = pd.read_csv(PUBLISHED / "results.csv")
+    about = cooperation_page.read_about(PUBLISHED)
+    written = (cooperation_page.DOCS / f"{cooperation_page.NAME}.md").read_text()
+    assert written == cooperation_page.page(table, about)
+    assert cooperation_page.NAME in (cooperation_page.DOCS / "index.md").read_text()
+    for recipe, task in itertools.product(cooperation_rules.RECIPES, table["task"].unique()):
+        chosen = (table["recipe"] == recipe) & (table["task"] == task)
+        accuracy = table[chosen & (table["metric"] == "accuracy")]["value"].mean()
+        assert f"| `{task}` | {accuracy:.3f} |" in written
