@@ -17,7 +17,7 @@ from .counts.readout import qk_table as qk_table
 from .counts.verification import verify as verify
 from .heads.accuracy import accuracy as accuracy
 from .heads.analysis import HeadAnalysis as HeadAnalysis
-from .heads.analysis import analyze_heads as analyze_heads
+from .heads.analyze import analyze_heads as analyze_heads
 from .heads.probes import LinearSVM as LinearSVM
 from .heads.runners import head_logits as head_logits
 from .heads.runners import head_outputs as head_outputs

@@ -22,7 +22,8 @@ import torch
 from count01_lens.common.storage import sha256
 from count01_lens.heads.head_data import AskedHeads, HeadData
 from count01_lens.models.config import ModelConfig
-from count01_lens.tasks.dataset import SplitSpec, make_splits
+from count01_lens.tasks.counting_task import CountingTask
+from count01_lens.tasks.dataset import CountSpec, SplitSpec, make_splits
 from count01_lens.training.recipe import TrainConfig
 from count01_lens.views.circuits_page import _bundle
 from experiments import report as reproduction
@@ -122,6 +123,18 @@ def small_disk(directory: Path):
         )
     finally:
         subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def as_count01() -> CountingTask:
+    """Count01, written as any other counting task is."""
+    return CountingTask(
+        symbols="012",
+        answers="45",
+        rule="n1 > n0",
+        train=CountSpec(size=7000, counts=(0, 100)),
+        validation=CountSpec(size=1500, counts={"0": (101, 150), "1": (101, 150), "2": (0, 150)}),
+        test=CountSpec(size=1500, counts={"0": (151, 200), "1": (151, 200), "2": (0, 200)}),
+    )
 
 
 PROGRAM = Path(sys.executable).parent / "count01-lens"

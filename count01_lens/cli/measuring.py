@@ -84,7 +84,7 @@ def analyze(
     redundant or compete.
     """
     from count01_lens.common.storage import check_file_to_write
-    from count01_lens.heads.analysis import analyze_heads
+    from count01_lens.heads.analyze import analyze_heads
     from count01_lens.heads.groups import check_exact
     from count01_lens.models.checkpoints import load_checkpoint
     from count01_lens.tasks.task_file import read_task
@@ -140,13 +140,16 @@ def sweep(
 
 def view(
     checkpoint: Checkpoint,
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
+    # Not a default of Python's, so that `out`, which has none, can come after it.
     sentence: Annotated[
         str | None,
         typer.Argument(
-            help="Such as '0110=' or '0110=4'; for other models a text, or token ids: '0 3 1 8'."
+            default_factory=lambda: None,
+            show_default=False,
+            help="Such as '0110=' or '0110=4'; for other models a text, or token ids: '0 3 1 8'.",
         ),
-    ] = None,
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
     heads: Annotated[
         str | None, typer.Option(help="Heads to show: '3', '0-7' or '1,5,7'.", show_default="all")
     ] = None,

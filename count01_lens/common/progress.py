@@ -11,6 +11,7 @@ import numpy as np
 from count01_lens.common.text import duration, plural
 
 Item = TypeVar("Item")
+_SHORT = 1.0  # seconds that nobody minds to wait without a word
 
 
 @contextmanager
@@ -60,7 +61,7 @@ def track(items: Iterable[Item], total: int, label: str, show: bool | None) -> I
         return
     from tqdm.auto import tqdm
 
-    yield from tqdm(items, total=total, desc=label, leave=False, dynamic_ncols=True)
+    yield from tqdm(items, total=total, desc=label, leave=False, dynamic_ncols=True, delay=_SHORT)
 
 
 @contextmanager
@@ -73,7 +74,9 @@ def counted(total: int, label: str, show: bool | None) -> Iterator[Callable[[int
     if show is not False and _watched():
         from tqdm.auto import tqdm
 
-        with tqdm(total=total, desc=label, leave=False, dynamic_ncols=True) as progress_bar:
+        with tqdm(
+            total=total, desc=label, leave=False, dynamic_ncols=True, delay=_SHORT
+        ) as progress_bar:
             yield progress_bar.update
         return
     start, done, told = time.monotonic(), 0, 0

@@ -7,7 +7,8 @@ from count01_lens.heads.head_data import AskedHeads
 from count01_lens.heads.runners import as_prompts, check_ids, runner_for
 from count01_lens.tasks.counting_task import CountPrompts
 from count01_lens.tasks.dataset import CountsLike
-from count01_lens.tasks.prompts import Prompts, Question, Task, check_choices
+from count01_lens.tasks.prompts import Prompts, Question, Task
+from count01_lens.tasks.tokens import check_choices
 
 
 def accuracy(

@@ -1,11 +1,9 @@
 """`analyze_heads(model)`: every head, every pair, every group, and an answer in words."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,7 +11,7 @@ from jaxtyping import Float
 
 from count01_lens.common.text import plural, short
 from count01_lens.common.types import Array, HookedTransformer
-from count01_lens.common.validation import check_choice, check_int, check_seed
+from count01_lens.common.validation import check_choice
 from count01_lens.heads.games import (
     Estimate,
     Value,
@@ -23,7 +21,7 @@ from count01_lens.heads.games import (
     shapley_values,
 )
 from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, GroupsInWork
-from count01_lens.heads.head_data import HeadData, collect, runner_for_task, task_for
+from count01_lens.heads.head_data import HeadData, runner_for_task
 from count01_lens.heads.made_from import MadeFrom
 from count01_lens.heads.metrics import (
     CATEGORIES,
@@ -34,22 +32,13 @@ from count01_lens.heads.metrics import (
     Metric,
     metrics_of,
 )
-from count01_lens.heads.probe_fits import Fits, check_probe
-from count01_lens.heads.replacements import Mode
-from count01_lens.heads.runners import CountRunner
+from count01_lens.heads.probe_fits import Fits
+from count01_lens.heads.roles import Roles, find_roles
 from count01_lens.heads.tables import (
-    count_table,
     head_labels,
-    head_table,
-    pair_matrices,
-    strongest,
 )
 from count01_lens.heads.verdict import Verdict, judge
-from count01_lens.models.hooks import head_names
-from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Task
-
-BUDGET = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +155,14 @@ class HeadAnalysis:
         value, n_heads = self._value(metric), self.data.n_heads
         return sampled_interactions(value, n_heads, n_samples=n_samples, seed=seed)
 
+    def roles(self, metric: str = "l_acc") -> Roles:
+        """Which heads work, are idle, oppose the rest, are copies of each other, or cooperate.
+
+        Told from all groups by fixed thresholds (`heads.roles`); docs/ground_truth.md has how often
+        that is right on models whose roles are known.
+        """
+        return find_roles(self._values(metric))
+
     @cached_property
     def verdict(self) -> Verdict:
         """Whether heads cooperate, are redundant or compete; computes all groups if need be."""
@@ -275,93 +272,3 @@ class HeadAnalysis:
             return values
 
         return value
-
-
-def analyze_heads(
-    model: HookedTransformer,
-    task: Task | Splits | None = None,
-    *,
-    probe: Any = None,
-    ablation: Mode = "zero",
-    seed: int = 0,
-    budget: int = BUDGET,
-    progress: bool | None = None,
-) -> HeadAnalysis:
-    """Analyse every head and every pair of heads of a model.
-
-    Args:
-        model: any HookedTransformer over the task's tokens. One with positions, MLPs or several
-            layers is run on sequences through hooks; what does not apply to it is noted.
-        task: what it is asked; a data set stands for Count01 on it. By default the counting task
-            that the model was built for; the paper's if that is not known.
-        probe: any scikit-learn classifier; by default a linear SVM, as in the paper.
-        ablation: what stands in the place of heads that are taken out of the model: "zero", as in
-            the paper; "mean", their mean at the query position over training prompts; "resample",
-            their output on another training prompt.
-        seed: of resampling, and of random groups.
-        budget: if there are too many heads for all groups (more than 18), how many groups may be
-            measured besides single heads: a quarter are pairs of the strongest heads, the others
-            are for estimated Shapley values of l-acc.
-        progress: show progress; None shows it in a terminal or notebook only.
-
-    Example:
-        >>> analysis = cl.analyze_heads(cl.example_model())
-        >>> analysis.table["category"].value_counts().sort_index().to_dict()
-        {'failed': 3, 'mixed': 2, 'successful': 11}
-        >>> print(analysis.table["readout"][3])
-        n1 − n0 + 0.001·n2 − 0.496 > 0
-    """
-    task = task_for(model, task)
-    if probe is not None:
-        check_probe(probe)
-    check_choice("ablation", ablation, get_args(Mode))
-    check_seed(seed)
-    check_int("budget", budget, at_least=0)
-    runner = runner_for_task(model, task)
-    if shared := task.n_shared():
-        warnings.warn(
-            f"{shared} of {len(task.questions['answer'].test)} test prompts are among the training "
-            "prompts: probes have seen them, and s-acc is not that of new prompts",
-            stacklevel=2,
-        )
-    data = collect(runner, task, probe, ablation=ablation, seed=seed)
-    singles = Groups(data, np.eye(data.n_heads, dtype=bool), progress=progress)
-    heads = head_table(singles, head_names(model))
-    many = data.n_heads > LARGEST_EXACT
-    among = strongest(heads, budget // 4) if many else None
-    pairs = pair_matrices(singles, heads, among, progress=progress)
-    counts, notes = None, []
-    if isinstance(runner, CountRunner):
-        counts = count_table(runner.form, singles.fits, task)
-        if runner.form.scores.dtype != model.W_E.dtype:
-            own, used = model.W_E.dtype, runner.form.scores.dtype
-            notes = [f"its weights are {own}; what they compute is computed in {used}"]
-    else:
-        notes = [f"no attention ratios, head weights or count read-outs: {runner.why_not_counts}"]
-    if among is not None:
-        notes.append(
-            f"{data.n_heads} heads: too many for all groups; pairs of the {len(among)} strongest, "
-            f"and Shapley values from random orders of heads, as a budget of {budget} groups allows"
-        )
-    if pairs.n_missing:
-        notes.append(f"interrupted: {pairs.n_missing} pairs were not measured")
-    analysis = HeadAnalysis(
-        heads=heads,
-        counts=counts,
-        pairs=pairs.matrices,
-        accuracy=data.accuracies(),
-        notes=tuple(notes),
-        data=data,
-        fits=singles.fits,
-        worst_gradient=float(np.fmax(pairs.worst_gradient, singles.fits.worst_gradient)),
-        made_from=MadeFrom.of(model, runner, task),
-        model=model,
-        task=task,
-    )
-    orders = (budget - budget // 4) // data.n_heads
-    if not many or orders < 2:
-        return analysis
-    estimate = analysis.sampled_shapley(
-        "l_acc", n_permutations=orders, seed=seed, progress=progress
-    )
-    return replace(analysis, sampled={"l_acc": estimate})

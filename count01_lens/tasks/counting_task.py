@@ -17,7 +17,8 @@ from count01_lens.common.validation import check_seed
 from count01_lens.tasks.counting import CountingLanguage, Place
 from count01_lens.tasks.dataset import CountsLike, CountSpec, Split, Splits, as_counts, draw_splits
 from count01_lens.tasks.places import COUNT01
-from count01_lens.tasks.prompts import Question, Task, spread
+from count01_lens.tasks.prompts import Question, Task
+from count01_lens.tasks.tokens import spread
 
 # The paper's sizes and, for every symbol, its ranges: longer sentences than those of training.
 TRAIN = CountSpec(size=7000, counts=(0, 100))

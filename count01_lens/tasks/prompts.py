@@ -7,17 +7,26 @@ the model chooses. The measurements in `heads` know tasks, and nothing of counti
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from reprlib import repr as shortened
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from count01_lens.common.fingerprints import hash_of
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_number, check_seed, is_int
+from count01_lens.tasks.tokens import (
+    check_choices,
+    counted_from_start,
+    listed_tokens,
+    masks_of,
+    one_token,
+    rows_of_ids,
+    spread,
+    texts_or_ids,
+    token_ids,
+)
 
 
 class Asked(Protocol):
@@ -81,23 +90,23 @@ class Prompts:
         texts = [isinstance(row, str) for row in self.tokens]
         if any(texts) and not all(texts):
             raise TypeError("tokens: expected all prompts as texts, or all as token ids")
-        rows = list(self.tokens) if any(texts) else _rows(self.tokens)
+        rows = list(self.tokens) if any(texts) else rows_of_ids(self.tokens)
         if not rows or any(len(row) == 0 for row in rows):
             raise ValueError("tokens: expected at least one prompt, each of at least one token")
         given = [self.position] * len(rows) if is_int(self.position) else self.position
-        places = _ids("position", given, at_least=None).tolist()
-        answers = _texts_or_ids("answers", self.answers)
+        places = token_ids("position", given, at_least=None).tolist()
+        answers = texts_or_ids("answers", self.answers)
         if not any(texts) and isinstance(answers, list):
             expected = "token ids, as the prompts are; give the prompts as texts, too"
             raise TypeError(f"answers: expected {expected}, got {answers[0]!r}")
-        subsets = _masks(self.subsets)
+        subsets = masks_of(self.subsets)
         lengths = {f"subsets[{name!r}]": len(mask) for name, mask in subsets.items()}
         for name, length in {"answers": len(answers), "position": len(places), **lengths}.items():
             if length != len(rows):
                 expected = f"one for each of {len(rows)} prompts"
                 raise ValueError(f"{name}: expected {expected}, got {length}")
         if not any(texts):
-            places = _counted_from_start(rows, places)
+            places = counted_from_start(rows, places)
         checked = dict(tokens=rows, answers=answers, position=places, subsets=subsets)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -209,7 +218,7 @@ class Task:
                 raise ValueError(f"{name}: expected {expected}")
         if train.is_text != test.is_text:
             raise TypeError("expected training and test prompts both as texts, or both as ids")
-        occurring = [*_listed(train.answers), *_listed(test.answers)]
+        occurring = [*listed_tokens(train.answers), *listed_tokens(test.answers)]
         chosen = check_choices(choices, occurring)
         self.questions = {"answer": Question(train, test, chosen)}
 
@@ -296,100 +305,3 @@ class Task:
             for name, question in self.questions.items()
         ]
         return f"{type(self).__name__}({'; '.join(parts)})"
-
-
-def spread(length: int, n: int) -> list[int]:
-    """Places of up to n of many things, spread evenly from the first to the last.
-
-    >>> spread(9, 3), spread(2, 3)
-    ([0, 4, 8], [0, 1])
-    """
-    n = min(n, length)
-    return [round(i * (length - 1) / max(n - 1, 1)) for i in range(n)]
-
-
-def check_choices(choices: Any, answers: Any, model: Any = None) -> tuple[Any, ...]:
-    """Return the tokens among which a model chooses, by default the answers, in their order.
-
-    Raises unless they are at least two different ones, and the answers among them.
-    """
-    occurring = sorted(set(_listed(answers)))
-    if isinstance(choices, str):
-        raise TypeError(f"choices: expected several tokens, got the text {choices!r}")
-    given = list(choices) if isinstance(choices, Iterable) else choices
-    chosen = occurring if choices is None else _listed(_texts_or_ids("choices", given))
-    if model is not None:
-        chosen = [one_token("choices", c, model) if isinstance(c, str) else c for c in chosen]
-    missing = [answer for answer in occurring if answer not in chosen]
-    if missing or len(set(chosen)) < len(chosen) or len(chosen) < 2:
-        expected = f"at least two different tokens, all answers ({shortened(occurring)}) among them"
-        raise ValueError(f"choices: expected {expected}, got {shortened(chosen)}")
-    return tuple(chosen)
-
-
-def one_token(name: str, text: str, model: Any) -> int:
-    """The id of a text that is a single token of a model's tokenizer."""
-    if getattr(model, "tokenizer", None) is None:
-        raise ValueError(f"{name}: expected a model with a tokenizer, got a text, {text!r}")
-    ids = model.to_tokens(text, prepend_bos=False)[0].tolist()
-    if len(ids) != 1:
-        parts = [model.to_string([token]) for token in ids]
-        raise ValueError(
-            f"{name}: expected texts of one token each, got {text!r}, which is {parts}; mind "
-            "spaces, as in ' Paris'"
-        )
-    return int(ids[0])
-
-
-def _listed(answers: Tensor | list[Any]) -> list[Any]:
-    return answers if isinstance(answers, list) else answers.tolist()
-
-
-def _texts_or_ids(name: str, values: Any) -> Any:
-    """Check tokens: all of them as texts, or all as ids."""
-    if isinstance(values, Sequence) and values and all(isinstance(v, str) for v in values):
-        return list(values)
-    return _ids(name, values)
-
-
-def _rows(tokens: Any) -> list[Int[Tensor, " _"]]:
-    return [_ids(f"tokens[{i}]", row) for i, row in enumerate(tokens)]
-
-
-def _masks(subsets: Any) -> dict[str, Bool[Array, " prompt"]]:
-    if not isinstance(subsets, Mapping):
-        raise TypeError(f"subsets: expected masks by name, got {subsets!r:.80}")
-    masks = {str(name): np.asarray(mask).copy() for name, mask in subsets.items()}
-    for name, mask in masks.items():
-        if mask.dtype != bool or mask.ndim != 1:
-            expected = "booleans in a row, one for each prompt"
-            got = f"{mask.dtype} {list(mask.shape)}"
-            raise TypeError(f"subsets[{name!r}]: expected {expected}, got {got}")
-    return masks
-
-
-def _counted_from_start(rows: list[Int[Tensor, " _"]], places: list[int]) -> list[int]:
-    """Check positions in prompts; negative ones count from the end."""
-    for i, (row, place) in enumerate(zip(rows, places, strict=True)):
-        if not -len(row) <= place < len(row):
-            expected = f"one of the {len(row)} tokens of prompt {i}"
-            raise ValueError(f"position: expected {expected}, got {place}")
-    return [place % len(row) for row, place in zip(rows, places, strict=True)]
-
-
-def _ids(name: str, values: Any, at_least: int | None = 0) -> Int[Tensor, " _"]:
-    """Check whole numbers in a row, such as token ids."""
-    try:
-        ids = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name}: expected whole numbers, got {values!r:.80}") from error
-    if ids.shape == (0,):  # of nothing there is no kind
-        return torch.empty(0, dtype=torch.long)
-    if ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        got = f"{ids.dtype} {list(ids.shape)}"
-        raise TypeError(f"{name}: expected whole numbers in a row, got {got}")
-    # A copy: what the user changes later must not change the prompts.
-    ids = ids.detach().cpu().long().clone()
-    if at_least is not None and len(ids) and int(ids.min()) < at_least:
-        raise ValueError(f"{name}: expected token ids of at least {at_least}, got {int(ids.min())}")
-    return ids

@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from count01_lens.common.text import signed
 from count01_lens.common.types import Array
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.head_data import AskedHeads
@@ -128,7 +129,7 @@ def plot_effects(analysis: HeadAnalysis) -> Figure:
         axes.annotate(name, place, xytext=(5, 4), textcoords="offset points", fontsize=8)
     axes.set(xlim=ends, ylim=ends, xlabel="direct effect: what it writes for the right answer")
     axes.set_ylabel("total effect: what taking it out costs")
-    axes.set_title("heads below the dotted line are made up for by the rest")
+    axes.set_title("below the dotted line: taking a head out costs less than it writes")
     return figure
 
 
@@ -158,13 +159,16 @@ def effects_in_words(analysis: HeadAnalysis) -> str:
             "No head that writes much for the right answer is made up for by the rest when it is "
             "taken out (no self-repair)."
         )
-    head = int(shares.idxmax())
-    if shares[head] >= 1:
+    head = int(some["self_repair"].to_numpy().argmax())
+    name, share = names[some.index[head]], float(shares.iloc[head])
+    if share > 1:
+        direct, total = (float(some[effect].iloc[head]) for effect in EFFECTS[:2])
         return (
-            f"Taking head {names[head]} out costs nothing, although it writes for the right "
-            "answer: the rest makes up for all of it (self-repair)."
+            f"Taking head {name} out does not lower the right answer, although it writes "
+            f"{signed(direct)} for it directly: its total effect is {signed(total)}, so what it "
+            "does through others, or what makes up for it, outweighs that."
         )
     return (
-        f"Taking head {names[head]} out costs less than it writes directly: the rest makes up for "
-        f"{100 * shares[head]:.0f} % (self-repair)."
+        f"Taking head {name} out costs less than it writes directly: the rest makes up for "
+        f"{100 * share:.0f} % (self-repair)."
     )

@@ -20,7 +20,8 @@ from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_bool
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
+from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.heads.head_data import HeadData, collect
 from count01_lens.heads.metrics import CATEGORIES, Groups
 from count01_lens.heads.runners import CountRunner

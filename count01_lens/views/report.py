@@ -24,8 +24,9 @@ from count01_lens.views.document import element, in_notebook, write_page
 from count01_lens.views.pieces import facts, paragraph, table, tiles, unfolding
 from count01_lens.views.plots import strongest
 from count01_lens.views.prompt_view import LONGEST
-from count01_lens.views.report_figures import MOST_TILES, groups_part, looks_part, pairs_part
+from count01_lens.views.report_figures import MOST_TILES, groups_part, pairs_part
 from count01_lens.views.report_heads import effects_part, heads_part, readouts_part
+from count01_lens.views.report_looks import looks_part
 from count01_lens.views.report_page import Part, report_page
 from count01_lens.views.wording import Words, of_count01, output_texts, title_of
 

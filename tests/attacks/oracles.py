@@ -20,7 +20,7 @@ from count01_lens.counts.closed_form import CountForm, smallest_safe
 from count01_lens.counts.compact import compact_logits
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.counts.readout import learned_readout, readout
-from count01_lens.heads.analysis import analyze_heads
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.heads.games import shapley_interactions, shapley_values
 from count01_lens.heads.head_data import HeadData, head_data
 from count01_lens.heads.metrics import METRICS, Groups, areas, roc_auc

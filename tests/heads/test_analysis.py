@@ -14,9 +14,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-import count01_lens.heads.analysis as analysis_module
+import count01_lens.heads.analyze as analyze_module
 from count01_lens.common.storage import DamagedFileError
-from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
+from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.heads.games import shapley_values
 from count01_lens.heads.metrics import METRICS, Groups
 from count01_lens.heads.runners import model_logits
@@ -241,7 +242,7 @@ def test_the_model_is_left_as_it_was():
 
 
 def test_bad_input_is_rejected_before_any_work(monkeypatch):
-    monkeypatch.setattr(analysis_module, "head_table", None)
+    monkeypatch.setattr(analyze_module, "head_table", None)
     with pytest.raises(TypeError, match="task: expected a Task, or the result of make_splits"):
         analyze_heads(example_model(), 3)
     with pytest.raises(TypeError, match="probe: expected a classifier"):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
+from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.heads.head_data import head_data
 from count01_lens.heads.metrics import (
     METRICS,

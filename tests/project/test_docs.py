@@ -49,7 +49,7 @@ def test_what_people_call_first_has_an_example():
 
 def test_the_reference_has_every_public_name_once():
     page = (DOCS / "api.md").read_text()
-    named = re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)$", page, re.MULTILINE)
+    named = re.findall(r"^\.\. auto(?:function|class|exception|data):: (\w+)$", page, re.MULTILINE)
     assert sorted(named) == sorted(cl.__all__)
 
 

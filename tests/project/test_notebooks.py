@@ -10,13 +10,22 @@ DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOKS = sorted(DOCS.glob("*.ipynb"))
 
 
-def test_there_are_four():
+def test_there_are_five():
     assert [path.stem for path in NOTEBOOKS] == [
         "compete_or_cooperate",
         "look_at_attention",
+        "own_model_and_task",
         "patch_attention",
         "quick_start",
     ]
+
+
+def test_from_a_model_of_your_own_to_its_report_takes_few_lines():
+    cells = nbformat.read(DOCS / "own_model_and_task.ipynb", as_version=4).cells
+    (cell,) = [cell for cell in cells if ".report(" in cell.source and cell.cell_type == "code"]
+    lines = [line for line in cell.source.splitlines() if line.strip()]
+    assert lines[0] == "import count01_lens as cl"
+    assert len(lines) <= 15
 
 
 @pytest.mark.slow

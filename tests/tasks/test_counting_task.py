@@ -17,6 +17,7 @@ from count01_lens.tasks.language import MalformedSentenceError, Token
 from count01_lens.tasks.places import COUNT01
 from count01_lens.tasks.sentences import encode_sentence
 from count01_lens.tasks.tokenizer import counting_tokenizer
+from tests.helpers import as_count01
 
 SMALL = {part: cl.CountSpec(size=40, counts=(0, 5)) for part in ("train", "validation", "test")}
 # Each shipped task once more, as plain Python.
@@ -27,20 +28,6 @@ BY_HAND = {
     "two_comparisons": lambda n: "4" if n[1] > n[0] and n[3] > n[2] else "5",
     "most_frequent": lambda n: "ABCDE"[4 - n[::-1].index(max(n))],
 }
-
-
-def as_count01() -> cl.CountingTask:
-    """Count01, written as any other counting task is."""
-    return cl.CountingTask(
-        symbols="012",
-        answers="45",
-        rule="n1 > n0",
-        train=cl.CountSpec(size=7000, counts=(0, 100)),
-        validation=cl.CountSpec(
-            size=1500, counts={"0": (101, 150), "1": (101, 150), "2": (0, 150)}
-        ),
-        test=cl.CountSpec(size=1500, counts={"0": (151, 200), "1": (151, 200), "2": (0, 200)}),
-    )
 
 
 def test_count01_as_any_other_counting_task():

@@ -10,8 +10,7 @@ import torch
 
 import count01_lens as cl
 from count01_lens.training.run_directory import RunDirectoryError
-from tests.helpers import run
-from tests.tasks.test_counting_task import as_count01
+from tests.helpers import as_count01, run
 
 TINY = {part: cl.CountSpec(size=200, counts=(0, 6)) for part in ("train", "validation", "test")}
 SHAPE = cl.ModelConfig(d_embed=8, n_heads=2)
@@ -201,3 +200,24 @@ def test_commands_need_no_task_once_a_model_is_stored(tmp_path):
         refused = run("train", "--out", tmp_path / "other", *wrong, *shape)
         assert refused.returncode == 2
         assert "expected" in refused.stderr
+
+
+# What a few epochs with eight heads reach at least on the whole domain, up to a smaller size.
+REACHED = {
+    "majority": (10, 60, 0.985),
+    "twice": (10, 60, 0.985),
+    "two_comparisons": (10, 10, 0.93),
+    "most_frequent": (20, 8, 0.96),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REACHED)
+def test_shipped_tasks_are_learned(name):
+    epochs, up_to, expected = REACHED[name]
+    task = cl.counting_task(name)
+    config = cl.TrainConfig(model=cl.ModelConfig(d_embed=32, n_heads=8), epochs=epochs)
+    result = cl.train(config, seeds=[20000], task=task, snapshot_epochs=[], progress=False)
+    verified = cl.verify(result.models[0], up_to)
+    assert verified.accuracy > expected
+    assert verified.eos_accuracy > 0.99

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from count01_lens.heads.analysis import analyze_heads
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.models.build import make_hooked_transformer
 from count01_lens.tasks.prompts import Prompts, Task
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from count01_lens.attention.sweeps import sweep_attention
-from count01_lens.heads.analysis import analyze_heads
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.heads.runners import head_logits
 from count01_lens.models.build import build_model
 from count01_lens.models.config import ModelConfig

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import count01_lens.views.report_figures as figures_module
 from count01_lens.cli import app
-from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
+from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import save_checkpoint
 from count01_lens.models.config import ModelConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from count01_lens.heads.analysis import analyze_heads
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import save_checkpoint
 from count01_lens.models.config import ModelConfig

@@ -9,7 +9,8 @@ from markupsafe import escape
 from matplotlib.figure import Figure
 
 import count01_lens.views.report_figures as figures_module
-from count01_lens.heads.analysis import HeadAnalysis, analyze_heads
+from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.heads.verdict import judge
 from count01_lens.models.checkpoints import save_checkpoint
 from count01_lens.tasks.prompts import Prompts, Task
@@ -246,7 +247,10 @@ def test_effects_are_drawn_and_said(analyses, tmp_path, quick):
 
 def test_what_is_said_of_self_repair_follows_the_numbers(analyses):
     all_of_it = with_effects(analyses["two layers"], repaired=(2, 1.1))
-    assert "Taking head 0.2 out costs nothing" in effects_in_words(all_of_it)
+    assert "Taking head 0.2 out does not lower the right answer, although it writes +2 for it" in (
+        effects_in_words(all_of_it)
+    )
+    assert "its total effect is −0.2, so" in effects_in_words(all_of_it)
     none = with_effects(analyses["two layers"], repaired=(2, -0.2))
     assert "no self-repair" in effects_in_words(none)
 
