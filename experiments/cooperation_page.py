@@ -35,11 +35,12 @@ DOCS = Path(__file__).parents[1] / "docs"
 NAME = "tasks_and_cooperation"
 FILES = ("results.csv", "verdict.json", "interactions.svg", "interactions.png")
 NAMES = {"paper": "the paper's recipe", "accurate": "the accurate recipe"}
+ASKED = {"s_acc": "In what heads know together", "l_acc": "In what heads answer together"}
 ANSWERS = {
-    "yes": "**Yes.** Heads cooperate on two comparisons, and more than on one, under both recipes.",
-    "no": "**No.** Under neither recipe do two sub-tasks make heads cooperate.",
-    "depends on the recipe": "**It depends on the recipe**: yes under one, no under the other.",
-    "undecided": "**Undecided.** By rules that were fixed before, these models do not tell.",
+    "yes": "under both recipes heads cooperate on two comparisons, and more than on one",
+    "no": "under both recipes heads do not cooperate on two comparisons, or no more than on one",
+    "depends on the recipe": "yes under one, no under the other",
+    "undecided": "by rules that were fixed before, these models do not tell under both recipes",
 }
 DOES_NOT_SAY = """\
 - Models have {n_heads} heads of {d_head} dimensions and one layer, not the paper's 16 heads. The
@@ -47,7 +48,8 @@ DOES_NOT_SAY = """\
   here, and not with numbers of other pages.
 - Tasks also differ in ranges, in the number of symbols and answers, and in how close to the
   training sentences their test sentences are; only `{one}` differs from `{two}` in the rule alone.
-- With several answers s-acc is that of one-vs-rest probes. A probe of one head decides by one
+- With several answers s-acc is that of one-vs-rest probes, fitted to training sentences: on longer
+  ones it may be lower than the accuracy of the model itself. A probe of one head decides by one
   inequality over counts for each answer: that no single head can read a rule with "and" in it off
   exactly is part of the task, not of training.
 - A mean over pairs can hide a few pairs that cooperate among many that are redundant: the tables
@@ -97,7 +99,7 @@ def page(results: pd.DataFrame, about: Mapping[str, Any]) -> str:
     sections = [
         "# Do sub-tasks make heads cooperate?",
         _question(about),
-        ANSWERS[verdict["answer"]],
+        *(_answer(verdict, metric) for metric in JUDGED),
         *(_recipe_answer(verdict, recipe) for recipe in RECIPES),
         f"![Mean Shapley interaction of two heads, for each task and recipe]"
         f"({NAME}/interactions.svg)",
@@ -125,6 +127,11 @@ def _question(about: Mapping[str, Any]) -> str:
     )
 
 
+def _answer(verdict: Mapping[str, Any], metric: str) -> str:
+    found, main = verdict["answers"][metric], ", the main question" * (metric == JUDGED[0])
+    return f"{ASKED[metric]} ({METRICS[metric].label}{main}): **{found}**, {ANSWERS[found]}."
+
+
 def _recipe_answer(verdict: Mapping[str, Any], recipe: str) -> str:
     lines = [f"With {NAMES[recipe]}:", ""]
     for metric in JUDGED:
@@ -132,11 +139,11 @@ def _recipe_answer(verdict: Mapping[str, Any], recipe: str) -> str:
         told = f"- {METRICS[metric].label}: **{found['answer']}**. "
         told += f"On `{TWO}` the mean interaction is {_interval(tasks[TWO][metric])}: "
         told += f"{_do(tasks[TWO][metric]['word'])}. As a share of the gain it is "
-        told += f"{_interval(found['of_gain'])}; that is "
+        told += f"{_interval(found['of_gain'])}; "
         for name, other in (("than_control", ONE), ("than_count01", PAPERS)):
             interval = found[name]
-            told += f"{_interval(interval)} above `{other}` ({interval['word']})"
-            told += ", and " if other == ONE else "."
+            told += f"minus that on `{other}`, {_interval(interval)} ({interval['word']})"
+            told += "; " if other == ONE else "."
         if not found["learned"]:
             missed = [task for task in (TWO, ONE, PAPERS) if not tasks[task]["learned"]]
             told += f" Not learned: {', '.join(f'`{task}`' for task in missed)}."
@@ -153,10 +160,13 @@ def _do(word: str) -> str:
 def _interval(found: Mapping[str, Any]) -> str:
     if found["mean"] is None:
         return "–"
-    text = signed(found["mean"], ".3f")
     if found["low"] is None:
-        return text
-    return f"{text} [{signed(found['low'], '.3f')}, {signed(found['high'], '.3f')}]"
+        return _signed(found["mean"])
+    return f"{_signed(found['mean'])} [{_signed(found['low'])}, {_signed(found['high'])}]"
+
+
+def _signed(value: float) -> str:
+    return signed(round(value, 3) + 0.0, ".3f")  # adding zero takes the sign off a negative one
 
 
 def _rules() -> str:

@@ -21,8 +21,9 @@ they answer together):
   **undecided**. It is undecided as well if a model of these three tasks, in the mean over seeds,
   closes less than half of the gap between always giving the most frequent answer and always being
   right: it has not learned its task;
-* the answer to the question is that of s-acc, if it is the same under both recipes; "depends on
-  the recipe" if it is yes under one and no under the other; else "undecided".
+* the answer is that under both recipes, if it is the same; "depends on the recipe" if it is yes
+  under one and no under the other; else "undecided". That to the question is the one of s-acc;
+  that of l-acc is told beside it.
 
 Intervals are Student's t over seeds, those of differences Welch's.
 """
@@ -125,8 +126,11 @@ def judge(results: pd.DataFrame) -> dict[str, Any]:
             metric: _question(results, recipe, metric, verdict["tasks"][recipe])
             for metric in JUDGED
         }
-    by_recipe = {name: found[JUDGED[0]]["answer"] for name, found in verdict["questions"].items()}
-    return {"answer": together(by_recipe), **verdict}
+    answers = {
+        metric: together({name: verdict["questions"][name][metric]["answer"] for name in RECIPES})
+        for metric in JUDGED
+    }
+    return {"answer": answers[JUDGED[0]], "answers": answers, **verdict}
 
 
 def values_of(results: pd.DataFrame, task: str, recipe: str, metric: str) -> list[float]:

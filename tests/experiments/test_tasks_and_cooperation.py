@@ -128,6 +128,7 @@ def test_the_answer_is_that_of_s_acc_under_each_recipe():
     of_s_acc = table["metric"].str.startswith("s_acc")
     verdict = cooperation_rules.judge(table.assign(value=table["value"].mask(paper & of_s_acc, 0)))
     assert verdict["answer"] == "depends on the recipe"
+    assert verdict["answers"] == {"s_acc": "depends on the recipe", "l_acc": "yes"}
     assert verdict["questions"]["paper"]["s_acc"]["answer"] == "no"
     assert verdict["questions"]["paper"]["l_acc"]["answer"] == "yes"
     l_acc_only = table.assign(value=table["value"].mask((table["task"] == TWO) & of_s_acc, 0))
