@@ -115,6 +115,7 @@ def test_gradients_are_those_of_sequences(seed):
             torch.testing.assert_close(one, other, msg=name)
 
 
+@pytest.mark.filterwarnings("ignore:.* test prompts are among the training prompts")
 @pytest.mark.parametrize("seed", range(6))
 def test_an_analysis_on_counts_is_that_of_hooks(seed):
     task = drawn_task(seed + 50)
