@@ -166,6 +166,8 @@ def train(
     task, splits = _data(task, splits, configs[0])
     snapshot_steps = _snapshot_steps(configs[0], splits, snapshot_epochs, first_epoch_steps)
     path = None if directory is None else Path(directory)
+    if path is not None and task is not None:
+        task.to_dict()  # raises if it cannot be stored, before there is a directory
     run = TrainingRun(configs, model_seeds, splits, snapshot_steps, path, task)
     with run.opened(), torch.inference_mode(False), torch.enable_grad():
         trainer = Trainer(run)
