@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -133,6 +134,23 @@ def test_the_answer_is_that_of_s_acc_under_each_recipe():
     assert verdict["questions"]["paper"]["l_acc"]["answer"] == "yes"
     l_acc_only = table.assign(value=table["value"].mask((table["task"] == TWO) & of_s_acc, 0))
     assert cooperation_rules.judge(l_acc_only)["answer"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("two", "one", "told"),
+    [
+        (-0.002, -0.03, "**no**, heads do not cooperate on two comparisons, though there is more"),
+        (
+            0.05,
+            0.05,
+            "**no**, heads do not cooperate on two comparisons under either recipe, or no",
+        ),
+        (0.05, 0.0, "**yes**, under both recipes"),
+    ],
+)
+def test_the_page_says_why(two, one, told):
+    verdict = cooperation_rules.judge(made_up({PAPERS: -0.03, TWO: two, ONE: one}))
+    assert told in cooperation_page._answer(verdict, "s_acc")
 
 
 def test_the_control_differs_in_the_rule_alone():
@@ -281,4 +299,4 @@ def test_the_page_is_that_of_the_table():
     for recipe, task in itertools.product(cooperation_rules.RECIPES, table["task"].unique()):
         chosen = (table["recipe"] == recipe) & (table["task"] == task)
         accuracy = table[chosen & (table["metric"] == "accuracy")]["value"].mean()
-        assert f"| `{task}` | {accuracy:.3f} |" in written
+        assert re.search(rf"\| `{task}`( \(not learned\))? \| {accuracy:.3f} \|", written)
