@@ -37,7 +37,7 @@ from count01_lens.tasks.task_names import COUNTING_TASKS
 from count01_lens.training.recipe import training_cost
 from count01_lens.views.figures import as_bytes
 from experiments import cooperation_rules
-from experiments.cooperation_page import figure
+from experiments.cooperation_figure import figure
 from experiments.cooperation_rules import (
     DEVELOPMENT_SEEDS,
     JUDGED,
