@@ -120,7 +120,10 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
     numbers = {name: heads[name].to_numpy() for name in (*names, "layer", "head")}
     _sizes(numbers, dict.fromkeys(names, "f head") | {"layer": "i head", "head": "i head"}, sizes)
     if counts is not None:
-        kinds = dict.fromkeys(("w01", "w02", "head_weight"), "f head")
+        # Ratios, of which every counting task has its own, stand before the weights of heads.
+        columns = [str(name) for name in counts]
+        ratios = columns[: columns.index("head_weight")]
+        kinds = dict.fromkeys((*ratios, "head_weight"), "f head")
         _sizes({name: counts[name].to_numpy() for name in kinds}, kinds, sizes)
     if not set(heads["category"]) <= set(CATEGORIES):
         raise ValueError(f"expected categories of {CATEGORIES}")

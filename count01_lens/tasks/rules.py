@@ -254,7 +254,9 @@ class Rule:
     def _by_function(self, function: Callable[[Counts], Any], counts: Counts) -> Tensor:
         found = torch.as_tensor(function(counts.reshape(-1, counts.shape[-1])))
         expected = f"the number of an answer, 0 to {self.n_answers - 1}, for each row of counts"
-        if found.shape != (counts[..., 0].numel(),) or found.is_floating_point():
+        # As a number, True is the second answer; of a condition that holds, the first is right.
+        whole = not found.is_floating_point() and found.dtype != torch.bool
+        if found.shape != (counts[..., 0].numel(),) or not whole:
             raise ValueError(f"rule: expected {expected}, got {found.dtype} {list(found.shape)}")
         found = found.long()
         if found.numel() and not 0 <= int(found.min()) <= int(found.max()) < self.n_answers:

@@ -223,6 +223,59 @@ def _patcher(heads: Any) -> dict[str, float]:
     return {"seconds": statistics.median(seconds), "slowest": max(seconds)}
 
 
+def groups_run_plainly() -> dict[str, float]:
+    """255 groups of 8 heads, a layer of them with a norm, each run from its tokens on."""
+    from count01_lens.heads.group_runs import PlainRuns
+
+    return _groups(PlainRuns, 1)
+
+
+def groups_of_one_run() -> dict[str, float]:
+    """The same groups from one run of the model."""
+    from count01_lens.heads.group_runs import StreamRuns
+
+    return _groups(StreamRuns, 1)
+
+
+def deep_groups_run_plainly() -> dict[str, float]:
+    """255 groups of 8 heads in two layers with MLPs, each run from its tokens on."""
+    from count01_lens.heads.group_runs import PlainRuns
+
+    return _groups(PlainRuns, 2)
+
+
+def deep_groups_sharing_runs() -> dict[str, float]:
+    """The same groups, which share the run of their first layer."""
+    from count01_lens.heads.group_runs import StreamRuns
+
+    return _groups(StreamRuns, 2)
+
+
+def _groups(road: Any, n_layers: int) -> dict[str, float]:
+    import numpy as np
+    import torch
+
+    import count01_lens as cl
+    from count01_lens.heads.groups import as_rows
+    from count01_lens.heads.hook_runner import HookRunner
+    from count01_lens.heads.replacements import Replacement
+    from count01_lens.models.build import make_hooked_transformer
+
+    config = dict(n_layers=n_layers, n_heads=8 // n_layers, d_model=64, d_head=8, n_ctx=12)
+    config |= dict(d_vocab=20, act_fn="gelu", normalization_type="LN", attn_only=n_layers == 1)
+    model = make_hooked_transformer({**config, "seed": 0, "device": "cpu"})
+    tokens = torch.randint(0, 20, (500, 12), generator=torch.Generator().manual_seed(0))
+    masks = as_rows(np.arange(1, 256), 8)
+    masks = masks[np.lexsort(masks.T[::-1])]
+    prompts = cl.Prompts(tokens, tokens.amax(dim=1))
+
+    def run() -> None:
+        runs = road(HookRunner(model), prompts, range(20), Replacement("zero"))
+        assert sum(len(part) for part in runs(masks)) == len(masks)
+
+    return {"seconds": _best(run, 2)}
+
+
 def ground_truth() -> dict[str, float]:
     """Roles found in 250 models with planted heads, with and without noise, against the truth."""
     from experiments.ground_truth import JUDGED, OUT, judge, numbers
@@ -262,6 +315,10 @@ MEASUREMENTS: list[Callable[[], dict[str, float]]] = [
     sweep_of_w01,
     patcher_one_head,
     patcher_sixteen_heads,
+    groups_run_plainly,
+    groups_of_one_run,
+    deep_groups_run_plainly,
+    deep_groups_sharing_runs,
     ground_truth,
     import_package,
     show_help,
@@ -274,6 +331,12 @@ RATIOS = [
     ("epoch: compact over sequences", "epoch_sequences", "epoch_compact"),
     ("epoch: closed form over sequences", "epoch_sequences", "epoch_closed_form"),
     ("probes of all groups: over scikit-learn", "probes_by_scikit_learn", "probes_of_all_groups"),
+    ("groups of one layer: one run over each its own", "groups_run_plainly", "groups_of_one_run"),
+    (
+        "groups of two layers: shared runs over each its own",
+        "deep_groups_run_plainly",
+        "deep_groups_sharing_runs",
+    ),
 ]
 
 

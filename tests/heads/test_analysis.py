@@ -26,7 +26,8 @@ from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
-from count01_lens.tasks.dataset import SplitSpec, make_splits
+from count01_lens.tasks.counting_task import CountingTask
+from count01_lens.tasks.dataset import CountSpec, SplitSpec, make_splits
 from count01_lens.training.trainer import next_token_loss
 from tests.helpers import TINY
 
@@ -322,3 +323,15 @@ def test_the_verdict_on_several_layers_is_of_l_acc_and_tells_layers_apart():
     assert one_layer.verdict["answer"].between is None
     expected = one_layer.interactions("s_acc")[np.triu_indices(4, 1)].mean()
     assert one_layer.verdict["answer"].mean_interaction == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("symbols", ["a", "ab", "abcde"])
+def test_that_of_any_counting_task_can_be_saved_and_loaded(symbols, tmp_path):
+    """Its ratios have other names than those of Count01, or there are none."""
+    few = CountSpec(size=60, counts=(0, 9))
+    task = CountingTask(symbols, "XY", "na > 4", train=few, validation=few, test=few)
+    model = build_model(ModelConfig(d_embed=4, n_heads=2), seed=0, task=task)
+    analysis = analyze_heads(model, progress=False)
+    analysis.save(tmp_path / "analysis")
+    loaded = HeadAnalysis.load(tmp_path / "analysis")
+    assert loaded.table.equals(analysis.table)

@@ -160,6 +160,7 @@ def test_a_function_in_place_of_conditions():
         lambda counts: counts.argmax(dim=1) + 1,
         lambda counts: counts.argmax(dim=1)[:-1],
         lambda counts: counts[:, 0] / 2,
+        lambda counts: counts[:, 0] > counts[:, 1],  # of a condition, the first answer is right
     ):
         with pytest.raises(ValueError, match="rule: expected the number of an answer"):
             Rule(wrong, SYMBOLS, 4).answer(COUNTS)

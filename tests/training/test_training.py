@@ -259,8 +259,8 @@ def test_the_mean_loss_of_an_epoch_is_reported():
 def test_nan_is_noticed_with_seed_and_step(monkeypatch):
     healthy = trainer_module.initial_raw
 
-    def broken(config, seed, dtype):
-        raw = healthy(config, seed, dtype)
+    def broken(config, seed, dtype, **options):
+        raw = healthy(config, seed, dtype, **options)
         return {**raw, "W_Q": raw["W_Q"] * torch.nan} if seed == 9 else raw
 
     monkeypatch.setattr(trainer_module, "initial_raw", broken)
