@@ -28,13 +28,12 @@ def accuracy(
             default the answers that occur; for counts and tasks, the task's own.
 
     Example:
-        >>> model, test = cl.example_model(), cl.make_splits().test
-        >>> cl.accuracy(model, test) > 0.99
-        True
-        >>> with cl.ablate_heads(model, range(15)):
-        ...     alone = cl.accuracy(model, test)  # of the last head: what l-acc measures
-        >>> 0 < alone < 1
-        True
+        >>> model, counts = cl.example_model(), [[3, 5, 2], [5, 3, 0], [2, 9, 4], [4, 4, 1]]
+        >>> cl.accuracy(model, counts)
+        1.0
+        >>> with cl.ablate_heads(model, range(16)):
+        ...     print(cl.accuracy(model, counts))  # the bias of the output layer always says '5'
+        0.5
     """
     known: tuple[int, ...] | None = None
     if isinstance(data, Task):
