@@ -56,17 +56,25 @@ def lines(table: pd.DataFrame) -> str:
     head = "| name | right is | trained on | tested on | recipe | test | every sentence | ties |"
     written = [head, "|" + "---|" * 8]
     for name, of_task in table.groupby("task", sort=False):
-        splits = cl.counting_task(str(name)).splits
-        ranges = [
-            f"{int(part.counts.min())}–{int(part.counts.max())}"
-            for part in (splits.train, splits.test)
-        ]
+        task = cl.counting_task(str(name))
+        ranges = [_ranges(part) for part in (task.splits.train, task.splits.test)]
         cells = [f"`{name}`", _RIGHT[str(name)], *ranges]
         for recipe, some in of_task.groupby("recipe", sort=False):
             means = [f"{some[column].mean():.4f}" for column in ("test", "every_sentence", "ties")]
             written.append(f"| {' | '.join([*cells, str(recipe), *means])} |")
             cells = [""] * 4
     return "\n".join(written)
+
+
+def _ranges(split: cl.Split) -> str:
+    """Smallest and largest counts; symbols of one range together, all of them without names."""
+    found: dict[tuple[int, int], str] = {}
+    for symbol, column in zip(split.language.symbols, split.counts.T, strict=True):
+        found.setdefault((int(column.min()), int(column.max())), "")
+        found[int(column.min()), int(column.max())] += symbol
+    if len(found) == 1:
+        return "{}–{}".format(*next(iter(found)))
+    return ", ".join(f"{symbols}: {low}–{high}" for (low, high), symbols in found.items())
 
 
 def main() -> None:
