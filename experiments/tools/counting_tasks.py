@@ -61,10 +61,10 @@ def lines(table: pd.DataFrame) -> str:
         ranges = [_ranges(part) for part in (task.splits.train, task.splits.test)]
         cells = [f"`{name}`", _RIGHT[str(name)], *ranges]
         for recipe, some in of_task.groupby("recipe", sort=False):
-            means = [some[column].mean() for column in ("test", "every_sentence", "ties")]
+            means = (some[column].mean() for column in ("test", "every_sentence", "ties"))
             # Rounded down: nothing but 1 is written as 1.
-            means = [f"{np.floor(mean * 1e4) / 1e4:.4f}" for mean in means]
-            written.append(f"| {' | '.join([*cells, str(recipe), *means])} |")
+            shown = [f"{np.floor(mean * 1e4) / 1e4:.4f}" for mean in means]
+            written.append(f"| {' | '.join([*cells, str(recipe), *shown])} |")
             cells = [""] * 4
     return "\n".join(written)
 
