@@ -70,15 +70,15 @@ class CountRunner:
     ) -> Attribution:
         """Direct logit attribution of every head, and the rest of the logits, in float64."""
         asked, chosen = self._asked(prompts), slice(None) if tokens is None else list(tokens)
-        outputs, weights = self.form.head_outputs(asked)[0], self.form.logit_weights[0]
+        outputs = self.form.head_outputs(asked)[0]
         rest = (asked.asked @ self.form.logit_bias[0, asked.rows]).double()[:, chosen]
+        other = None if instead is None else self._written(instead)[..., chosen]
+        return Attribution(self._written(outputs)[..., chosen], rest, outputs, other)
 
-        def written(z: Outputs) -> Float[Tensor, "prompt head token"]:
-            form = "prompt head d, head d token -> prompt head token"
-            return einsum(z.double(), weights.double(), form)[..., chosen]
-
-        other = None if instead is None else written(instead)
-        return Attribution(written(outputs), rest, outputs, other)
+    def _written(self, outputs: Outputs) -> Float[Tensor, "prompt head token"]:
+        """What outputs of heads add to the logits."""
+        form = "prompt head d, head d token -> prompt head token"
+        return einsum(outputs.double(), self.form.logit_weights[0].double(), form)
 
     @torch.no_grad()
     def logits(self, prompts: Asked, without: Sequence[int] = ()) -> Float[Tensor, "prompt token"]:

@@ -25,10 +25,10 @@ from count01_lens.counts.rounding import Precision
 from count01_lens.heads import games, head_data, metrics, newton
 from count01_lens.models import hooks
 from count01_lens.tasks.count01 import CountPrompts
-from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
+from count01_lens.tasks.places import AT_EQUALS
 from count01_lens.tasks.rules import Rule
 from count01_lens.training import trainer
-from count01_lens.views import figures, patching, plots
+from count01_lens.views import figures, patching
 
 BROKEN = "COUNT01_BROKEN_BUILD"  # the name of the variable that tells `broken_build` what to do
 
@@ -140,8 +140,8 @@ def patcher_is_hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def keeps_every_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, collect = [], head_data.collect
 
-    def collect_and_keep(runner, task, probe=None):
-        kept.append(collect(runner, task, probe))
+    def collect_and_keep(*arguments, **options):
+        kept.append(collect(*arguments, **options))
         return kept[-1]
 
     replace_everywhere(monkeypatch, collect, collect_and_keep)
@@ -204,24 +204,23 @@ def shapley_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def end_read_at_equals(monkeypatch: pytest.MonkeyPatch) -> None:
-    good = head_data._asked
+    good = head_data.collect
 
-    def at_equals(runner, question):
-        asked = good(runner, question)
-        if question.test.place != AT_ANSWER:
-            return asked
+    def at_equals(runner, task, *arguments, **options):
+        data, question = good(runner, task, *arguments, **options), task.questions["end"]
         prompts = CountPrompts(question.test.split, AT_EQUALS)
-        written = runner.attribute(prompts).heads[..., list(question.choices)]
-        return dataclasses.replace(asked, heads=written.numpy())
+        written = runner.attribute(prompts, question.choices).heads
+        end = dataclasses.replace(data.asked["end"], heads=written.numpy())
+        return dataclasses.replace(data, asked={**data.asked, "end": end})
 
-    monkeypatch.setattr(head_data, "_asked", at_equals)
+    replace_everywhere(monkeypatch, good, at_equals)
 
 
 def labels_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     good = head_data.collect
 
-    def swapped(runner, task, probe=None):
-        data = good(runner, task, probe)
+    def swapped(*arguments, **options):
+        data = good(*arguments, **options)
         answer = dataclasses.replace(data.answer, answers=data.train_answers)
         return dataclasses.replace(
             data, train_answers=data.answer.answers, asked={**data.asked, "answer": answer}
@@ -296,4 +295,4 @@ def drawn_by_pyplot(monkeypatch: pytest.MonkeyPatch) -> None:
     def figure(width, height):
         return plt.subplots(figsize=(width, height), layout="constrained")
 
-    monkeypatch.setattr(plots, "_figure", figure)
+    replace_everywhere(monkeypatch, figures.new_figure, figure)
