@@ -106,7 +106,7 @@ class CountingTask(Task):
         rule: a condition on counts such as "n1 > n0", for which the first answer is right, else
             the second. For more answers, as many conditions but one: the first that holds decides,
             else the last answer is right. In a condition may stand counts (n and the symbol), whole
-            numbers, + - *, max, min, comparisons, and, or, not and brackets. A function of counts
+            numbers, `+ - *`, max, min, comparisons, and, or, not and brackets. A function of counts
             [sample, symbol] that gives the places of the right answers will do, too, but cannot be
             stored.
         train, validation, test: size and ranges; by default the paper's.
