@@ -1,5 +1,7 @@
 """Too many heads for all groups, work that is interrupted, and what is said meanwhile."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -167,14 +169,14 @@ def test_long_work_says_how_long_it_will_take(capsys, monkeypatch):
     from count01_lens.common import progress
 
     clock = iter([0.0, 0.5, 2.0, 3.0, 4.0, 5.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with counted(100, "running", True) as advance:
         for _ in range(4):
             advance(20)
     told = capsys.readouterr().err.splitlines()
     assert told == ["running: about 3 seconds to go", "running: 60 of 100", "running: 80 of 100"]
     clock = iter([0.0, 5.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with counted(100, "running", None) as advance:
         advance(20)
     assert capsys.readouterr().err == ""
