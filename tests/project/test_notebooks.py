@@ -1,5 +1,6 @@
 """The notebooks of the docs run, and show what they showed when they were stored."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -42,18 +43,27 @@ def test_a_notebook_runs_and_shows_what_is_stored(path, tmp_path, monkeypatch):
         assert kinds(old) == kinds(new), old.source
 
 
+def is_progress_bar(data) -> bool:
+    bar = re.search(r"\d+%\|.*\| \d+/\d+ \[", data.get("text/plain", ""))
+    return "application/vnd.jupyter.widget-view+json" in data and bar is not None
+
+
 def kinds(cell) -> list[str]:
     """What a cell shows: the kinds of its outputs, without their bytes.
 
     Whether there is a progress bar depends on how fast the machine is.
     """
-    outputs = [
-        output
-        for output in cell.outputs
-        if output.output_type != "stream"
-        and "%|" not in output.get("data", {}).get("text/plain", "")
-    ]
+    shown = [output for output in cell.outputs if output.output_type != "stream"]
+    outputs = [output for output in shown if not is_progress_bar(output.get("data", {}))]
     return [kind for output in outputs for kind in sorted(output.get("data", {}))]
+
+
+def test_nothing_but_a_progress_bar_is_left_out():
+    widget = "application/vnd.jupyter.widget-view+json"
+    bar = "fitting all groups:   0%|          | 0/8 [00:00<?, ?it/s]"
+    assert is_progress_bar({widget: {}, "text/plain": bar})
+    assert not is_progress_bar({"text/plain": bar})
+    assert not is_progress_bar({widget: {}, "text/plain": "AttentionPatcher(50%|)"})
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
