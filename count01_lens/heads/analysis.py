@@ -9,12 +9,20 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from count01_lens.common.progress import track
 from count01_lens.common.text import plural, short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.heads import games
+from count01_lens.heads.ends import Ends
 from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, GroupsInWork
 from count01_lens.heads.head_data import HeadData, runner_for_task
+from count01_lens.heads.independence import (
+    IndependentHeads,
+    independent_heads,
+    why_not_independent,
+)
+from count01_lens.heads.labels import LABELS, HeadLabels, label_heads
 from count01_lens.heads.made_from import MadeFrom
 from count01_lens.heads.metrics import (
     CATEGORIES,
@@ -26,17 +34,14 @@ from count01_lens.heads.metrics import (
     metrics_of,
 )
 from count01_lens.heads.probe_fits import Fits
-from count01_lens.heads.roles import Roles, find_roles
 from count01_lens.heads.sampling import (
     Estimate,
     Value,
     sampled_interactions,
     sampled_shapley,
 )
-from count01_lens.heads.tables import (
-    head_labels,
-)
-from count01_lens.heads.verdict import Verdict, judge
+from count01_lens.heads.tables import head_labels
+from count01_lens.heads.verdict import Verdict, finding_of, judged_metrics
 from count01_lens.tasks.prompts import Task
 
 
@@ -64,7 +69,9 @@ class HeadAnalysis:
         worst_gradient: the largest relative gradient at the end of any probe's fit; NaN where
             nobody knows, as of probes of scikit-learn.
         made_from: fingerprints of the model and the task.
+        ends: by metric, the mean interaction of all pairs, as far as it is judged (`heads.ends`).
         known_groups: all groups, where they were computed: see `with_groups`.
+        independent: with all groups, how they do against groups of independent heads, by metric.
         sampled: where heads are too many for all groups, estimated Shapley values, by metric.
         model: what was analysed, for figures and reports; a loaded analysis has None.
         task: likewise what it was asked.
@@ -79,7 +86,9 @@ class HeadAnalysis:
     fits: Fits | None = field(repr=False)
     worst_gradient: float
     made_from: MadeFrom = field(repr=False)
+    ends: Mapping[str, Ends] = field(default_factory=dict, repr=False)
     known_groups: AllGroups | None = field(default=None, repr=False)
+    independent: Mapping[str, IndependentHeads] = field(default_factory=dict, repr=False)
     sampled: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
     model: HookedTransformer | None = field(default=None, repr=False)
     task: Task | None = field(default=None, repr=False)
@@ -116,10 +125,19 @@ class HeadAnalysis:
         return self._all_groups(progress).table
 
     def with_groups(self, *, progress: bool | None = None) -> "HeadAnalysis":
-        """Return this analysis with all groups of heads among its results."""
+        """Return this analysis with all groups of heads among its results.
+
+        Also measures what groups of independent heads would do, where heads can be made so.
+        """
+        if self.known_groups is not None:
+            return self
         groups = self._all_groups(progress)
         worst = max(self.worst_gradient, groups.worst_gradient)
-        return replace(self, known_groups=groups, worst_gradient=worst)
+        independent = {}
+        if len(self.heads) > 1 and why_not_independent(self.data) is None:
+            for metric in track(self.ends, len(self.ends), "making heads independent", progress):
+                independent[metric] = independent_heads(self.data, METRICS[metric])
+        return replace(self, known_groups=groups, worst_gradient=worst, independent=independent)
 
     def shapley(self, metric: str) -> Float[Array, " head"]:
         """Exact Shapley value of each head; where heads are too many, use `sampled_shapley`."""
@@ -177,27 +195,54 @@ class HeadAnalysis:
         value, n_heads = self._value(metric), self.data.n_heads
         return sampled_interactions(value, n_heads, n_samples=n_samples, seed=seed)
 
-    def roles(self, metric: str = "l_acc") -> Roles:
-        """Which heads work, are idle, oppose the rest, are copies of each other, or cooperate.
+    def labels(self, metric: str) -> HeadLabels:
+        """Which heads facilitate, interfere or are irrelevant; which are redundant or cooperate.
 
-        Told from all groups by fixed thresholds (`heads.roles`); docs/ground_truth.md has how often
-        that is right on models whose roles are known.
+        Each word has the number that decides it, and that number's interval over test prompts
+        (`heads.labels`). docs/ground_truth.md has how often such words are right on models whose
+        heads are known. Computes all groups if need be.
         """
-        return find_roles(self._values(metric))
+        if self._metric(metric).right_by is None:
+            raise ValueError(
+                f"labels: expected a metric that is a mean over prompts, got {metric!r}: it has no "
+                "interval over prompts; analysis.shapley and .interactions have its numbers"
+            )
+        groups = self._all_groups(None)
+        return label_heads(groups.values(metric), groups.contributions[metric])
+
+    def agreement(self, metric: str) -> pd.DataFrame:
+        """Count heads by their label (rows) and by the paper's category (columns)."""
+        labels = pd.Categorical(self.labels(metric).heads["label"], LABELS)
+        categories = pd.Categorical(self.heads["category"], CATEGORIES)
+        return pd.crosstab(
+            labels, categories, rownames=["label"], colnames=["category"], dropna=False
+        )
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Whether heads cooperate, are redundant or compete; computes all groups if need be."""
+        """Whether heads cooperate, are redundant or compete; with all groups it says more."""
         if len(self.heads) == 1:
             raise ValueError(
                 "verdict: expected at least two heads, got one: there is no other to compete or "
                 "cooperate with"
             )
         layers = self.heads["layer"].tolist()
-        judged = {"answer": "l_acc" if len(set(layers)) > 1 else "s_acc", "end": "eos_l_acc"}
-        asked = [question for question in judged if question in self.data.asked]
-        found = {question: self.interactions(judged[question]) for question in asked}
-        return judge(found, head_labels(self.heads), layers)
+        asked = judged_metrics(list(self.data.asked), len(set(layers)))
+        groups = self.known_groups
+        findings = (
+            finding_of(
+                metric,
+                question,
+                self.ends[metric],
+                names=head_labels(self.heads),
+                layers=layers,
+                labels=None if groups is None else self.labels(metric),
+                values=None if groups is None else groups.values(metric),
+                independent=self.independent.get(metric),
+            )
+            for metric, question in asked.items()
+        )
+        return Verdict(tuple(findings))
 
     @property
     def answer(self) -> str:
@@ -208,11 +253,10 @@ class HeadAnalysis:
         text = f"{plural(len(self.heads), 'head')}: {kinds} ({bounds})."
         if len(self.heads) == 1:
             return text + " There is no other to compete or cooperate with."
+        text = f"{text} {self.verdict.summary}"
         if len(self.heads) > LARGEST_EXACT:
             return text + " They are too many for all groups: see .sampled, or .sampled_shapley()."
-        if self.known_groups is None:
-            return text + " See .verdict, or .with_groups(), for whether they cooperate."
-        return f"{text} {self.verdict}"
+        return text if self.known_groups else text + " See .with_groups() for all groups of heads."
 
     def __repr__(self) -> str:
         learned = ["learned_readout", "learned_readout_off"]
