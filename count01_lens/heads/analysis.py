@@ -207,8 +207,11 @@ class HeadAnalysis:
                 f"labels: expected a metric that is a mean over prompts, got {metric!r}: it has no "
                 "interval over prompts; analysis.shapley and .interactions have its numbers"
             )
-        groups = self._all_groups(None)
-        return label_heads(groups.values(metric), groups.contributions[metric])
+        if metric not in self._labels:
+            groups = self._all_groups(None)
+            found = label_heads(groups.values(metric), groups.contributions[metric])
+            self._labels[metric] = found
+        return self._labels[metric]
 
     def agreement(self, metric: str) -> pd.DataFrame:
         """Count heads by their label (rows) and by the paper's category (columns)."""
@@ -307,6 +310,11 @@ class HeadAnalysis:
         if not self._computed:
             self._computed.append(self._in_work.finish(progress=progress))
         return self._computed[0]
+
+    @cached_property
+    def _labels(self) -> dict[str, HeadLabels]:
+        """Labels by metric, kept for the next call."""
+        return {}
 
     @cached_property
     def _computed(self) -> list[AllGroups]:
