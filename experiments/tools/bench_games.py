@@ -112,7 +112,7 @@ def _shapiq(index: Any, order: int, ours: Array, repetitions: int = 1) -> dict[s
     values, bits = table(), 1 << np.arange(HEADS)
 
     def game(rows: Array) -> Array:
-        return values[np.asarray(rows).astype(int) @ bits]
+        return np.asarray(values[np.asarray(rows).astype(int) @ bits])
 
     # A new one each time: it remembers what it has computed.
     computers = [ExactComputer(game, HEADS, evaluate_game=True) for _ in range(repetitions)]

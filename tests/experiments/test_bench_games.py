@@ -31,6 +31,7 @@ def test_a_difference_would_be_seen(small):
     assert bench_games._shapiq("Moebius", 5, dividends(-small))["largest_difference"] > 1
 
 
+@pytest.mark.slow
 def test_the_table_has_the_groups_of_the_example_model():
     values, model, test = bench_games.table(), cl.example_model(), cl.make_splits().test
     assert values.shape == (2**16,)
