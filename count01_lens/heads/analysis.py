@@ -152,6 +152,7 @@ class HeadAnalysis:
         """
         if order == 2 and index == "shapley":
             return games.shapley_interactions(self._values(metric))
+        games.check_kind(order, index, self.data.n_heads)  # before groups are measured
         return games.interactions(self._values(metric), order, index)
 
     def dividends(self, metric: str) -> Float[Array, " mask"]:
@@ -166,6 +167,7 @@ class HeadAnalysis:
 
     def smallest_groups(self, metric: str, share: float = 0.99) -> list[tuple[int, ...]]:
         """The smallest groups of heads that have a share of what all heads gain over none."""
+        games.check_share(share)  # before groups are measured
         masks = games.smallest_groups(self._values(metric), share).tolist()
         heads = range(self.data.n_heads)
         return [tuple(head for head in heads if mask >> head & 1) for mask in masks]
