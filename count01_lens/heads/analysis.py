@@ -33,10 +33,9 @@ from count01_lens.heads.sampling import (
     sampled_interactions,
     sampled_shapley,
 )
-from count01_lens.heads.tables import (
-    head_labels,
-)
-from count01_lens.heads.verdict import Verdict, judge
+from count01_lens.heads.structure import Structure, find_structure
+from count01_lens.heads.tables import head_labels
+from count01_lens.heads.verdict import Verdict, judge, judged_metric
 from count01_lens.tasks.prompts import Task
 
 
@@ -185,6 +184,18 @@ class HeadAnalysis:
         """
         return find_roles(self._values(metric))
 
+    def structure(self, metric: str | None = None) -> Structure:
+        """Which heads are copies, which take over for which, which groups suffice; `print` it.
+
+        Told from all groups; `heads.structure` has the equations. The metric is by default that of
+        the verdict on the answer: s_acc, of models of several layers l_acc.
+        """
+        name = judged_metric(self.heads["layer"]) if metric is None else metric
+        outputs = self.data.test_outputs
+        flat = outputs.reshape(len(outputs), -1)
+        answers = None if self.fits is None else self.fits.predict(flat)
+        return find_structure(self._values(name), name, head_labels(self.heads), answers)
+
     @cached_property
     def verdict(self) -> Verdict:
         """Whether heads cooperate, are redundant or compete; computes all groups if need be."""
@@ -194,7 +205,7 @@ class HeadAnalysis:
                 "cooperate with"
             )
         layers = self.heads["layer"].tolist()
-        judged = {"answer": "l_acc" if len(set(layers)) > 1 else "s_acc", "end": "eos_l_acc"}
+        judged = {"answer": judged_metric(layers), "end": "eos_l_acc"}
         asked = [question for question in judged if question in self.data.asked]
         found = {question: self.interactions(judged[question]) for question in asked}
         return judge(found, head_labels(self.heads), layers)

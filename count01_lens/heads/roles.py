@@ -96,13 +96,12 @@ def find_roles(values: Float[Array, " mask"], thresholds: Thresholds = Threshold
     n = check_values(values)
     interactions = shapley_interactions(values)
     worth = np.diag(interactions)
-    influence = [_influence(values, head) for head in range(n)]
-    idle = [head for head in range(n) if influence[head] <= thresholds.head]
+    idle = [head for head in range(n) if influence(values, head) <= thresholds.head]
     working = [head for head in range(n) if worth[head] > thresholds.head]
     copies, cooperating = [], []
     for i in range(n):
         for j in range(i + 1, n):
-            different, change = _differences(values, i, j)
+            different, change = differences(values, i, j)
             if {i, j}.isdisjoint(idle) and different <= thresholds.copies * change:
                 copies.append((i, j))
             if {i, j} <= {*working} and interactions[i, j] > thresholds.pair:
@@ -116,14 +115,14 @@ def find_roles(values: Float[Array, " mask"], thresholds: Thresholds = Threshold
     )
 
 
-def _influence(values: Float[Array, " mask"], head: int) -> float:
-    """A_i of the module's equations."""
+def influence(values: Float[Array, " mask"], head: int) -> float:
+    """Return A_i of the module's equations: how much a head changes anything, either way."""
     without, weights = _groups_without(len(values), 1 << head)
     return float(weights @ np.abs(values[without | 1 << head] - values[without]))
 
 
-def _differences(values: Float[Array, " mask"], i: int, j: int) -> tuple[float, float]:
-    """D_ij and G_ij of the module's equations."""
+def differences(values: Float[Array, " mask"], i: int, j: int) -> tuple[float, float]:
+    """Return D_ij and G_ij of the module's equations: zero D_ij means copies."""
     without, weights = _groups_without(len(values), 1 << i | 1 << j)
     one, other = values[without | 1 << i], values[without | 1 << j]
     both = values[without | 1 << i | 1 << j]
