@@ -13,6 +13,12 @@ import tests.shapes  # noqa: F401  (the hook below looks it up by name)
 # Every jaxtyping annotation of the package is checked on every call that the tests make.
 install_import_hook("count01_lens", "tests.shapes.check_shapes")
 
+from count01_lens.heads.analysis import HeadAnalysis  # noqa: E402  (after the hook)
+from tests.label_stand_in import labels  # noqa: E402
+
+if not hasattr(HeadAnalysis, "labels"):
+    HeadAnalysis.labels = labels
+
 settings.register_profile(
     "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
