@@ -186,8 +186,9 @@ class Structure:
         n_minimal = sum(self.minimal.values())
         if n_minimal == n:
             return text
-        by_size = in_words(f"{count} of {plural(s, 'head')}" for s, count in self.minimal.items())
-        return f"{text} {n_minimal} groups have it while none within them has: {by_size}."
+        least, *larger = self.minimal.items()
+        told = [f"{least[1]} of {plural(least[0], 'head')}", *(f"{n} of {s}" for s, n in larger)]
+        return f"{text} {n_minimal} groups have it while none within them has: {in_words(told)}."
 
     def _taken_over(self) -> str:
         taken, worth = self.takeover.sum(), self.table["shapley"].sum()

@@ -113,7 +113,7 @@ def plot_cooperation(
     independent: Float[Array, " size"] | None = None,
 ) -> Figure:
     """Draw the network of heads, and beside it the metric by the number of heads in a group."""
-    figure = NotebookFigure(figsize=(11.5, 5.8), layout="constrained")
+    figure = NotebookFigure(figsize=(10.5, 5.5), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.05])
     plot_network(analysis, metric, ax=left)
     plot_group_curve(analysis, metric, independent=independent, ax=right)
@@ -123,7 +123,7 @@ def plot_cooperation(
 def _draw_edges(axes: Axes, network: Network) -> None:
     edges, place = network.edges, network.nodes.set_index("name")[["x", "y"]]
     if edges.empty:
-        text = "no interaction of a pair\nis told from zero"
+        text = "no pair is significantly\nredundant or cooperating"
         axes.text(0, 0, text, ha="center", va="center", style="italic", color="#555555")
         return
     ends = np.stack([place.loc[edges[end]].to_numpy() for end in ("first", "second")], axis=1)
@@ -188,7 +188,7 @@ def _draw_legend(axes: Axes, network: Network) -> None:
     nothing = Line2D([], [], ls="", label=" ")
     shown = [each for column in columns for each in column + [nothing] * (longest - len(column))]
     below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
-    title = "area: |Shapley value|; width of lines: |interaction|"
+    title = "area: |Shapley value|" + "; width of lines: |interaction|" * (not edges.empty)
     axes.legend(
         handles=shown, **below, ncols=len(columns), fontsize=8, title=title, title_fontsize=8
     )

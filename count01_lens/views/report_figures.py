@@ -114,13 +114,10 @@ def _all_groups_part(analysis: HeadAnalysis, words: Words) -> Part:
     structure = analysis.structure()
     content = [
         paragraph(text),
+        figures([_cooperation_figure(analysis, structure)]),
+        paragraph(f"How heads stand to each other, by {METRICS[structure.metric].label}:"),
         bullets(structure.sentences),
-        figures(
-            [
-                _cooperation_figure(analysis, structure),
-                *_group_figures(analysis, words, worth),
-            ]
-        ),
+        figures(_group_figures(analysis, words, worth)),
     ]
     values = _worth_table(worth, words)
     return Part("groups", _GROUPS, [*content, unfolding("Shapley values as a table", values)])

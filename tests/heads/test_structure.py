@@ -241,7 +241,7 @@ def test_words_for_games_without_structure():
     assert "Heads whose linear probes decide alike: heads 0 and 1; heads 2 and 3." in found
     assert "are 4 groups of 2 heads, for example: heads 0 and 2; heads 1 and 2; heads 0 and 3." in found  # fmt: skip
     alone = str(find_structure(game(3, lambda s: (0 in s) or {1, 2} <= s), "s_acc"))
-    assert "Alone head 0 has at least 99 % of what all heads gain over none. 2 groups have it while none within them has: 1 of 1 head and 1 of 2 heads." in alone  # fmt: skip
+    assert "Alone head 0 has at least 99 % of what all heads gain over none. 2 groups have it while none within them has: 1 of 1 head and 1 of 2." in alone  # fmt: skip
 
 
 def test_any_task_and_probes_that_are_not_known():

@@ -161,7 +161,7 @@ def test_the_finding_in_words():
 def test_where_no_pair_has_a_label_the_picture_says_so():
     figure = plots.plot_network(made(6, labelled=0.0))
     assert drawn(figure)[2] is None
-    assert "told from zero" in figure.axes[0].texts[0].get_text()
+    assert "no pair is significantly" in figure.axes[0].texts[0].get_text()
     assert figure.axes[0].get_title().startswith("no pair is redundant or cooperating")
     alone = plots.plot_network(analyze_heads(minimal_model(), TINY))
     assert "1 head by s-acc" in alone.axes[0].get_title()
