@@ -33,9 +33,9 @@ from count01_lens.heads.sampling import (
     sampled_interactions,
     sampled_shapley,
 )
-from count01_lens.heads.structure import Structure, find_structure
+from count01_lens.heads.structure import Structure, find_structure, judged_metric
 from count01_lens.heads.tables import head_labels
-from count01_lens.heads.verdict import Verdict, judge, judged_metric
+from count01_lens.heads.verdict import Verdict, judge
 from count01_lens.tasks.prompts import Task
 
 
@@ -205,7 +205,7 @@ class HeadAnalysis:
                 "cooperate with"
             )
         layers = self.heads["layer"].tolist()
-        judged = {"answer": judged_metric(layers), "end": "eos_l_acc"}
+        judged = {"answer": "l_acc" if len(set(layers)) > 1 else "s_acc", "end": "eos_l_acc"}
         asked = [question for question in judged if question in self.data.asked]
         found = {question: self.interactions(judged[question]) for question in asked}
         return judge(found, head_labels(self.heads), layers)

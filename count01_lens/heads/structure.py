@@ -14,7 +14,7 @@ So a head of high worth that is not missed has substitutes, and T says which. Be
 worth less without the other: it needs it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import factorial
 
@@ -240,6 +240,11 @@ class Structure:
     def _named(self, heads: Sequence[int]) -> str:
         noun = "head" if len(heads) == 1 else "heads"
         return f"{noun} {in_words(self.names[head] for head in heads)}"
+
+
+def judged_metric(layers: Iterable[int]) -> str:
+    """Return the metric by which the verdict on the answer judges heads of these layers."""
+    return "l_acc" if len(set(layers)) > 1 else "s_acc"
 
 
 def find_structure(

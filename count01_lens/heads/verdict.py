@@ -12,7 +12,7 @@ each other, which no probe sees: there it is l-acc, and the mean is told apart, 
 layer and of pairs between two.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +21,6 @@ from jaxtyping import Float
 from count01_lens.common.types import Array
 
 INTERACTION, AGAINST = 0.01, -0.02
-
-
-def judged_metric(layers: Iterable[int]) -> str:
-    """Return the metric by which heads of these layers are judged on the answer."""
-    return "l_acc" if len(set(layers)) > 1 else "s_acc"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.metrics import METRICS
-from count01_lens.heads.verdict import judged_metric
+from count01_lens.heads.structure import judged_metric
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, axes_of
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

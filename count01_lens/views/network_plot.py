@@ -14,8 +14,8 @@ from count01_lens.common.text import in_words, plural
 from count01_lens.common.types import Array
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.metrics import METRICS
+from count01_lens.heads.structure import judged_metric
 from count01_lens.heads.tables import head_labels
-from count01_lens.heads.verdict import judged_metric
 from count01_lens.views.figures import FIVE, FOUR, NotebookFigure, axes_of
 from count01_lens.views.group_curve import plot_group_curve
 
