@@ -1,5 +1,7 @@
 """Heads as a network: what each is worth, and which pairs cooperate or are redundant."""
 
+import re
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +35,7 @@ RINGS: dict[str, Any] = {
 _SMALLEST, _LARGEST = 60.0, 700.0  # areas of nodes, in square points
 _GAP = 6.0  # points between a node and its ring, both sides together
 _THIN, _THICK = 0.6, 5.0  # widths of edges, in points
+_LINE = 52  # characters of a title
 _FEW_EDGES = 20  # more than these are thinner, and shine through each other
 
 
@@ -83,11 +86,14 @@ def plot_network(
     name = judged_metric(analysis.heads["layer"]) if metric is None else metric
     network = network_of(analysis, name)
     figure, axes = axes_of(ax, 6.0, 6.2)
-    axes.set(xlim=(-1.35, 1.35), ylim=(-1.32, 1.32), aspect="equal")
+    axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
     axes.set_axis_off()
     _draw_edges(axes, network)
     _draw_nodes(axes, network.nodes)
-    axes.set_title("\n".join(network_in_words(network, METRICS[name].label)), fontsize=11)
+    pairs, heads = network_in_words(network, METRICS[name].label)
+    # A number stays with its noun.
+    lines = fill(re.sub(r"(?<=\d) ", "\u00a0", heads), _LINE).replace("\u00a0", " ")
+    axes.set_title(f"{pairs}\n{lines}", fontsize=11)
     _draw_legend(axes, network)
     return figure
 
@@ -152,8 +158,10 @@ def _draw_nodes(axes: Axes, nodes: pd.DataFrame) -> None:
     ring: dict[str, Any] = {"c": "white", "edgecolors": "black", "lw": 1.3, "zorder": 2}
     styles = [RINGS[category] for category in nodes["category"]]
     axes.scatter(nodes["x"], nodes["y"], s=around, linestyles=styles, **ring)
-    for name, x, y in zip(nodes["name"], nodes["x"], nodes["y"], strict=True):
-        axes.text(1.24 * x, 1.22 * y, name, ha="center", va="center", fontsize=10)
+    middle: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
+    for name, x, y, area in zip(nodes["name"], nodes["x"], nodes["y"], around, strict=True):
+        beside = np.sqrt(area) / 2 + 6 + 3 * len(name) * abs(x)  # points; a long name is wide
+        axes.annotate(name, (x, y), (beside * x, (beside + 2) * y), **middle, fontsize=10)
 
 
 def node_areas(worth: Float[Array, " head"]) -> Float[Array, " head"]:

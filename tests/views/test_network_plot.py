@@ -158,6 +158,15 @@ def test_the_finding_in_words():
     assert network_in_words(six, "s-acc")[0] == "6 redundant pairs"
 
 
+def test_a_long_title_is_broken_between_kinds_of_heads():
+    analysis = made(18, seed=5)
+    lines = plots.plot_network(analysis).axes[0].get_title().split("\n")
+    assert max(map(len, lines)) <= 52
+    assert " ".join(lines[1:]) == network_in_words(plots.network_of(analysis), "s-acc")[1]
+    assert len(lines) == 3
+    assert not lines[1][-1].isdigit()
+
+
 def test_where_no_pair_has_a_label_the_picture_says_so():
     figure = plots.plot_network(made(6, labelled=0.0))
     assert drawn(figure)[2] is None
