@@ -1,9 +1,9 @@
 """Clusters of heads that are copies of each other, in two senses.
 
 **Copies** do the same for the model: in every group, either does what both do (D_ij / G_ij of
-`heads.roles`). Heads that **decide alike** hold the same: their linear probes give the same answers
-to the same prompts. Neither follows from the other: two heads may know the same, and write it into
-the logits in opposite directions.
+`heads.roles`). Heads that **decide alike** hold the same: their linear probes give the same
+answers to the same prompts. Neither follows from the other: two heads may know the same, and write
+it into the logits in opposite directions.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ UNLIKE = 0.1
 
 
 def apartness(values: Float[Array, " mask"]) -> Float[Array, "head head"]:
-    """Return D_ij / G_ij of `heads.roles`: 0 for copies, 1 where one of the two changes nothing."""
+    """Return D_ij / G_ij of `heads.roles`: 0 for copies, 1 where one of them changes nothing."""
     n = check_values(values)
     result = np.ones((n, n)) - np.eye(n)
     relevant = [head for head in range(n) if influence(values, head) > Thresholds().head]
