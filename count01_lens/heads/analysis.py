@@ -10,12 +10,12 @@ import pandas as pd
 from jaxtyping import Float
 
 from count01_lens.common.progress import track
-from count01_lens.common.text import plural, short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.heads import games
+from count01_lens.heads.answer import answer_of, text_of, verdict_of
 from count01_lens.heads.ends import Ends
-from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, GroupsInWork
+from count01_lens.heads.groups import AllGroups, GroupsInWork
 from count01_lens.heads.head_data import HeadData, runner_for_task
 from count01_lens.heads.independence import (
     IndependentHeads,
@@ -26,9 +26,7 @@ from count01_lens.heads.labels import LABELS, HeadLabels, label_heads
 from count01_lens.heads.made_from import MadeFrom
 from count01_lens.heads.metrics import (
     CATEGORIES,
-    FAILED,
     METRICS,
-    SUCCESSFUL,
     Groups,
     Metric,
     metrics_of,
@@ -40,8 +38,9 @@ from count01_lens.heads.sampling import (
     sampled_interactions,
     sampled_shapley,
 )
+from count01_lens.heads.structure import Structure, find_structure
 from count01_lens.heads.tables import head_labels
-from count01_lens.heads.verdict import Verdict, finding_of, judged_metrics
+from count01_lens.heads.verdict import Verdict
 from count01_lens.tasks.prompts import Task
 
 
@@ -223,6 +222,18 @@ class HeadAnalysis:
             labels, categories, rownames=["label"], colnames=["category"], dropna=False
         )
 
+    def structure(self, metric: str | None = None) -> Structure:
+        """Which heads are copies, which take over for which, which groups suffice; `print` it.
+
+        Told from all groups; `heads.structure` has the equations. The metric is by default that of
+        the verdict on the answer: s_acc, of models of several layers l_acc.
+        """
+        name = self.main_metric if metric is None else metric
+        outputs = self.data.test_outputs
+        flat = outputs.reshape(len(outputs), -1)
+        answers = None if self.fits is None else self.fits.predict(flat)
+        return find_structure(self._values(name), name, head_labels(self.heads), answers)
+
     @cached_property
     def verdict(self) -> Verdict:
         """Whether heads cooperate, are redundant or compete; with all groups it says more."""
@@ -231,46 +242,20 @@ class HeadAnalysis:
                 "verdict: expected at least two heads, got one: there is no other to compete or "
                 "cooperate with"
             )
-        layers = self.heads["layer"].tolist()
-        asked = judged_metrics(list(self.data.asked), len(set(layers)))
-        groups = self.known_groups
-        findings = (
-            finding_of(
-                metric,
-                question,
-                self.ends[metric],
-                names=head_labels(self.heads),
-                layers=layers,
-                labels=None if groups is None else self.labels(metric),
-                values=None if groups is None else groups.values(metric),
-                independent=self.independent.get(metric),
-            )
-            for metric, question in asked.items()
-        )
-        return Verdict(tuple(findings))
+        return verdict_of(self)
+
+    @property
+    def main_metric(self) -> str:
+        """The metric by which heads are judged on the answer: s_acc, of several layers l_acc."""
+        return "s_acc" if self.heads["layer"].nunique() == 1 else "l_acc"
 
     @property
     def answer(self) -> str:
         """The result in words: how heads do alone and, where all groups are known, together."""
-        counts = self.heads["category"].value_counts()
-        kinds = ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in CATEGORIES)
-        bounds = f"s-acc ≥ {SUCCESSFUL}, between, ≤ {FAILED:.2f}"
-        text = f"{plural(len(self.heads), 'head')}: {kinds} ({bounds})."
-        if len(self.heads) == 1:
-            return text + " There is no other to compete or cooperate with."
-        text = f"{text} {self.verdict.summary}"
-        if len(self.heads) > LARGEST_EXACT:
-            return text + " They are too many for all groups: see .sampled, or .sampled_shapley()."
-        return text if self.known_groups else text + " See .with_groups() for all groups of heads."
+        return answer_of(self)
 
     def __repr__(self) -> str:
-        learned = ["learned_readout", "learned_readout_off"]
-        shown = self.table.drop(columns=learned, errors="ignore")
-        accuracy = ", ".join(f"{name} {value:.4f}" for name, value in self.accuracy.items())
-        lines = [self.answer, f"whole model on the test split: {accuracy}"]
-        lines += [shown.to_string(index=False, float_format=short)]
-        lines += [f"note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        return text_of(self)
 
     def _repr_html_(self) -> str:
         from count01_lens.views.report import analysis_html

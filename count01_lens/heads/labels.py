@@ -115,8 +115,8 @@ def label_heads(
     matrix = shapley_interactions(values)
     n = len(matrix)
     of_heads, of_pairs = _intervals(matrix, contributions, thresholds.level)
-    influence = np.array([_influence(values, head) for head in range(n)])
-    label = _head_labels(of_heads, influence, thresholds.head)
+    changes = np.array([influence(values, head) for head in range(n)])
+    label = _head_labels(of_heads, changes, thresholds.head)
     pairs = _pair_table(values, of_pairs, label, thresholds)
     partners = {
         kind: [_partners(pairs[pairs["label"] == kind], head) for head in range(n)]
@@ -129,7 +129,7 @@ def label_heads(
             "shapley": of_heads.mean,
             "low": of_heads.low,
             "high": of_heads.high,
-            "influence": influence,
+            "influence": changes,
             "redundant_with": partners["redundant"],
             "cooperating_with": partners["cooperating"],
         }
@@ -154,8 +154,8 @@ def _intervals(
     return of_heads, of_pairs
 
 
-def _head_labels(of_heads: Intervals, influence: Float[Array, " head"], bound: float) -> Array:
-    inside = (of_heads.low >= -bound) & (of_heads.high <= bound) & (influence <= bound)
+def _head_labels(of_heads: Intervals, changes: Float[Array, " head"], bound: float) -> Array:
+    inside = (of_heads.low >= -bound) & (of_heads.high <= bound) & (changes <= bound)
     cases = [of_heads.low > bound, of_heads.high < -bound, inside]
     return np.select(cases, list(LABELS[:3]), LABELS[3])
 
@@ -164,7 +164,7 @@ def _pair_table(
     values: Float[Array, " mask"], of_pairs: Intervals, label: Array, thresholds: Thresholds
 ) -> pd.DataFrame:
     first, second = np.triu_indices(len(label), 1)
-    found = [_compared(values, i, j) for i, j in zip(first.tolist(), second.tolist(), strict=True)]
+    found = [compare(values, i, j) for i, j in zip(first.tolist(), second.tolist(), strict=True)]
     unlike, change, less = np.array(found).reshape(-1, 3).T
     facilitate = (label[first] == "facilitating") & (label[second] == "facilitating")
     cases = [
@@ -195,14 +195,14 @@ def _partners(pairs: pd.DataFrame, head: int) -> tuple[int, ...]:
     return tuple(sorted(of_head[of_head != head].tolist()))
 
 
-def _influence(values: Float[Array, " mask"], head: int) -> float:
-    """A_i of the module's equations."""
+def influence(values: Float[Array, " mask"], head: int) -> float:
+    """Return A_i of the module's equations: how much a head changes anything, either way."""
     without, weights = _groups_without(len(values), 1 << head)
     return float(weights @ np.abs(values[without | 1 << head] - values[without]))
 
 
-def _compared(values: Float[Array, " mask"], i: int, j: int) -> tuple[float, float, float]:
-    """D_ij, G_ij and min(a_ij, a_ji) of the module's equations."""
+def compare(values: Float[Array, " mask"], i: int, j: int) -> tuple[float, float, float]:
+    """Return D_ij, G_ij and min(a_ij, a_ji) of the module's equations; of copies D_ij is zero."""
     without, weights = _groups_without(len(values), 1 << i | 1 << j)
     none, one, other = values[without], values[without | 1 << i], values[without | 1 << j]
     both = values[without | 1 << i | 1 << j]
