@@ -36,11 +36,10 @@ from count01_lens.tasks.task_names import COUNTING_TASKS
 from count01_lens.training.recipe import training_cost
 from count01_lens.views.figures import as_bytes
 from experiments import cooperation_rules
+from experiments.cooperation_bounds import AGAINST, INTERACTION
 from experiments.cooperation_figure import figure
 from experiments.cooperation_rules import (
-    AGAINST,
     DEVELOPMENT_SEEDS,
-    INTERACTION,
     JUDGED,
     JUDGED_SEEDS,
     ONE,

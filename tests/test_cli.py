@@ -200,14 +200,21 @@ def test_json_is_valid_and_shares_are_shares(tmp_path):
 def test_analyze_prints_the_table_and_writes_files(tmp_path):
     save_checkpoint(cooperative_model(), tmp_path / "model")
     out = tmp_path / "out"
-    done = run("analyze", tmp_path / "model", "--groups", "all", "--out", out)
+    done = run("analyze", tmp_path / "model", "--out", out)
     assert done.returncode == 0, done.stderr
     assert "2 heads: 0 successful, 0 mixed, 2 failed" in done.stdout
-    assert "On the answer they cooperate" in done.stdout
+    assert "On the answer heads cooperate in what they know" in done.stdout
+    last = done.stdout.partition("Compete or cooperate?\n")[2]
+    assert "they complement each other" in last
+    assert "measuring all 3 groups of heads (--groups none leaves them out)" in done.stderr
     names = sorted(path.name for path in out.iterdir())
     tables = {"analysis.safetensors", "groups.csv", "heads.csv", "pairs.csv"}
     assert tables | {"pairs_s_acc.png", "pairs_s_acc.svg", "shapley.png"} <= set(names)
     assert len((out / "groups.csv").read_text().splitlines()) == 4
+    none = run("analyze", tmp_path / "model", "--groups", "none", "--out", tmp_path / "none")
+    assert "measuring all" not in none.stderr
+    assert "Compete or cooperate?\nOn the answer heads cooperate" in none.stdout
+    assert not (tmp_path / "none" / "groups.csv").exists()
     done = run("analyze", tmp_path / "model", "--out", tmp_path / "model.safetensors")
     assert done.returncode == 2
     assert "expected a directory, got a file" in done.stderr

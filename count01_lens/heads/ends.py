@@ -41,6 +41,15 @@ class Ends(NamedTuple):
     gain: float
 
 
+def ends_of_groups(
+    values: Float[Array, " mask"], contributions: Float[Array, "prompt pair"]
+) -> Ends:
+    """The same from all groups, and what prompts contribute to each pair."""
+    first, second = np.triu_indices(len(values).bit_length() - 1)
+    by_prompt = contributions[:, first != second].mean(axis=1)
+    return Ends(np.asarray(by_prompt), float(values[-1] - values[0]))
+
+
 def measure_ends(
     data: HeadData, metrics: Sequence[Metric], *, progress: bool | None = False
 ) -> dict[str, Ends]:

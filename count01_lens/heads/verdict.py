@@ -37,6 +37,7 @@ from count01_lens.heads.independence import IndependentHeads
 from count01_lens.heads.labels import HeadLabels
 from count01_lens.heads.thresholds import THRESHOLDS, Thresholds
 
+INTERACTION = THRESHOLDS.mean
 _DOES = {"cooperate": "cooperate", "redundant": "are redundant"}
 _DOES |= {"neither": "neither cooperate nor repeat each other"}
 _DOES |= {"undecided": "may cooperate or repeat each other: this is undecided"}

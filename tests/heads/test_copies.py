@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from count01_lens.heads.labels import label_heads
 from sklearn.metrics import cohen_kappa_score
 
 from count01_lens.heads.copies import APART, apartness, clusters, side_by_side, unlikeness
+from count01_lens.heads.labels import label_heads
 from tests.heads.test_labels import BY_HAND, game, random_game
 
 
