@@ -1,4 +1,4 @@
-"""Bounds by which experiments call heads and pairs what they are, without intervals over prompts."""
+"""Bounds by which experiments name what heads and pairs do, without intervals over prompts."""
 
 from count01_lens.heads.thresholds import THRESHOLDS
 
