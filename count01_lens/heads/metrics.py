@@ -19,8 +19,8 @@ from count01_lens.heads.probe_fits import Fits, fit_probes
 
 Masks = Bool[Array, "group head"]
 Starts = Float[Array, "group row feature_and_bias"]
-# Groups at a time, and numbers at a time: their logits fit into the memory of any laptop.
-_TOGETHER, _NUMBERS = 256, 20_000_000
+# Groups at a time, and numbers at a time: their logits should fit a processor's cache.
+_TOGETHER, _NUMBERS = 256, 1_000_000
 # What a head gives varies by rounding alone if by less than this many roundings of its size: a sum
 # of thousands of terms, such as over the tokens of a sentence, is off by no more. In half precision
 # sums are added up in float32, and rounded a few times.
@@ -126,8 +126,12 @@ class Groups:
         by_head, rest = asked.gains.in_range().leads()
         flat = by_head.reshape(len(by_head), -1)
         parts = self.parts(at_once=_NUMBERS // rest.size)
-        leads = ((part @ flat).reshape(len(part), *rest.shape) + rest for part in parts)
-        return np.concatenate([asked.right(each).mean(axis=1) for each in leads])
+        found = []
+        for part in parts:
+            leads = (part @ flat).reshape(len(part), *rest.shape)
+            leads += rest
+            found.append(asked.right(leads).mean(axis=1))
+        return np.concatenate(found)
 
     def parts(self, at_once: int = _TOGETHER) -> list[Float[Array, "part head"]]:
         """The groups in portions, as numbers for matrix products."""
