@@ -58,9 +58,12 @@ from .tasks.prompts import Task as Task
 from .tasks.rules import RuleError as RuleError
 from .tasks.task_names import COUNTING_TASKS as COUNTING_TASKS
 from .training.evolution import head_evolution as head_evolution
+from .training.group_evolution import GroupEvolution as GroupEvolution
+from .training.group_evolution import group_evolution as group_evolution
 from .training.model_sweep import model_grid as model_grid
 from .training.model_sweep import sweep_models as sweep_models
 from .training.recipe import TrainConfig as TrainConfig
+from .training.stored_run import load_run as load_run
 from .training.trainer import TrainingDivergedError as TrainingDivergedError
 from .training.training_run import train as train
 from .views.attention_view import compare_attention as compare_attention

@@ -97,8 +97,7 @@ def find_roles(values: Float[Array, " mask"], thresholds: Thresholds = Threshold
         raise ValueError("values: expected finite numbers, got NaN or infinite ones")
     interactions = shapley_interactions(values)
     worth, n = np.diag(interactions), len(interactions)
-    influence = [_influence(values, head) for head in range(n)]
-    idle = [head for head in range(n) if influence[head] <= thresholds.head]
+    idle = [head for head in range(n) if influence(values, head) <= thresholds.head]
     working = [head for head in range(n) if worth[head] > thresholds.head]
     copies, cooperating = [], []
     for i in range(n):
@@ -117,8 +116,8 @@ def find_roles(values: Float[Array, " mask"], thresholds: Thresholds = Threshold
     )
 
 
-def _influence(values: Float[Array, " mask"], head: int) -> float:
-    """A_i of the module's equations."""
+def influence(values: Float[Array, " mask"], head: int) -> float:
+    """How much a head changes the value of a group, in the mean: A_i of the equations above."""
     without, weights = _groups_without(len(values), 1 << head)
     return float(weights @ np.abs(values[without | 1 << head] - values[without]))
 
