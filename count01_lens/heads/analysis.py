@@ -12,14 +12,7 @@ from jaxtyping import Float
 from count01_lens.common.text import plural, short
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
-from count01_lens.heads.games import (
-    Estimate,
-    Value,
-    sampled_interactions,
-    sampled_shapley,
-    shapley_interactions,
-    shapley_values,
-)
+from count01_lens.heads import games
 from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, GroupsInWork
 from count01_lens.heads.head_data import HeadData, runner_for_task
 from count01_lens.heads.made_from import MadeFrom
@@ -34,6 +27,12 @@ from count01_lens.heads.metrics import (
 )
 from count01_lens.heads.probe_fits import Fits
 from count01_lens.heads.roles import Roles, find_roles
+from count01_lens.heads.sampling import (
+    Estimate,
+    Value,
+    sampled_interactions,
+    sampled_shapley,
+)
 from count01_lens.heads.tables import (
     head_labels,
 )
@@ -124,11 +123,34 @@ class HeadAnalysis:
 
     def shapley(self, metric: str) -> Float[Array, " head"]:
         """Exact Shapley value of each head; where heads are too many, use `sampled_shapley`."""
-        return shapley_values(self._values(metric))
+        return games.shapley_values(self._values(metric))
 
-    def interactions(self, metric: str) -> Float[Array, "head head"]:
-        """Exact Shapley interaction of each pair; Shapley values on the diagonal."""
-        return shapley_interactions(self._values(metric))
+    def interactions(
+        self, metric: str, order: int = 2, index: games.Index = "shapley"
+    ) -> Float[Array, "..."]:
+        """Exact interactions of up to `order` heads; of pairs, single heads on the diagonal.
+
+        See `heads.games` for the kinds: "shapley", "banzhaf", "shapley_taylor" and "faithful".
+        """
+        if order == 2 and index == "shapley":
+            return games.shapley_interactions(self._values(metric))
+        return games.interactions(self._values(metric), order, index)
+
+    def dividends(self, metric: str) -> Float[Array, " mask"]:
+        """What each group adds that no smaller group of it has, by mask (Harsanyi, Möbius)."""
+        return games.dividends(self._values(metric))
+
+    def explained(self, metric: str) -> pd.Series:
+        """Share of a metric's variance over all groups that heads, pairs, triples, … explain."""
+        shares = games.explained_by_order(self._values(metric))
+        orders = pd.RangeIndex(1, len(shares) + 1, name="order")
+        return pd.Series(shares, index=orders, name=metric)
+
+    def smallest_groups(self, metric: str, share: float = 0.99) -> list[tuple[int, ...]]:
+        """The smallest groups of heads that have a share of what all heads gain over none."""
+        masks = games.smallest_groups(self._values(metric), share).tolist()
+        heads = range(self.data.n_heads)
+        return [tuple(head for head in heads if mask >> head & 1) for mask in masks]
 
     def sampled_shapley(
         self,

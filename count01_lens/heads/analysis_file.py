@@ -19,13 +19,13 @@ from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice, check_int
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.analysis import HeadAnalysis
-from count01_lens.heads.games import Estimate
 from count01_lens.heads.groups import AllGroups
 from count01_lens.heads.head_data import AskedHeads, HeadData
 from count01_lens.heads.made_from import MadeFrom, Seen
 from count01_lens.heads.metrics import CATEGORIES, metrics_of
 from count01_lens.heads.probe_fits import ManyFits
 from count01_lens.heads.replacements import Mode
+from count01_lens.heads.sampling import Estimate
 
 KIND = "analysis"
 # Kind and axes of arrays: f for numbers, i for whole ones, b for yes or no.

@@ -36,7 +36,7 @@ import numpy as np
 from jaxtyping import Float
 
 from count01_lens.common.types import Array
-from count01_lens.heads.games import shapley_interactions, subset_sizes
+from count01_lens.heads.games import check_values, shapley_interactions, subset_sizes
 
 Pair = tuple[int, int]
 
@@ -93,10 +93,9 @@ def find_roles(values: Float[Array, " mask"], thresholds: Thresholds = Threshold
         Roles(working=(0, 1, 2), idle=(3,), opposing=(), copies=((0, 1),),
               cooperating=((0, 2), (1, 2)))
     """
-    if not np.isfinite(values).all():
-        raise ValueError("values: expected finite numbers, got NaN or infinite ones")
+    n = check_values(values)
     interactions = shapley_interactions(values)
-    worth, n = np.diag(interactions), len(interactions)
+    worth = np.diag(interactions)
     idle = [head for head in range(n) if influence(values, head) <= thresholds.head]
     working = [head for head in range(n) if worth[head] > thresholds.head]
     copies, cooperating = [], []

@@ -1,8 +1,8 @@
 """Heads together during training: what groups of them are worth at many moments of a run.
 
 A pass over the moments gives two tables. That of models has a row for each metric, because every
-metric has the same numbers: one can be picked, plotted and averaged over seeds like another. That of
-heads is the one of `head_evolution`, with what each head is worth beside what it does alone.
+metric has the same numbers: one can be picked, plotted and averaged over seeds like another. That
+of heads is the one of `head_evolution`, with what each head is worth beside what it does alone.
 """
 
 from collections.abc import Iterable
@@ -119,7 +119,7 @@ def group_evolution(
 
 @dataclass
 class _Measuring:
-    """How moments are measured; the probes of large groups start from those of the moment before."""
+    """How moments are measured; probes of large groups start from those of the moment before."""
 
     all_groups: bool
     all_probes: bool

@@ -11,16 +11,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from count01_lens.heads import groups, metrics
-from count01_lens.heads.games import (
-    sampled_interactions,
-    sampled_shapley,
-    shapley_interactions,
-    shapley_values,
-)
+from count01_lens.heads.games import shapley_interactions, shapley_values
 from count01_lens.heads.groups import all_groups, as_rows, check_exact, fit_all
 from count01_lens.heads.head_data import head_data
 from count01_lens.heads.metrics import METRICS, Groups, measure_all, roc_auc
 from count01_lens.heads.probe_fits import fit_probes
+from count01_lens.heads.sampling import sampled_interactions, sampled_shapley
 from count01_lens.models.build import build_model
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model

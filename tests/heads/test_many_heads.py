@@ -7,9 +7,9 @@ import pytest
 
 import count01_lens as cl
 from count01_lens.common.progress import counted
-from count01_lens.heads.games import sampled_shapley
 from count01_lens.heads.groups import GroupsInWork
 from count01_lens.heads.head_data import head_data
+from count01_lens.heads.sampling import sampled_shapley
 from count01_lens.heads.tables import strongest
 from tests.helpers import deep_model, random_data
 
