@@ -5,7 +5,7 @@ thousands of heads are measured without building a single HookedTransformer.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,13 +37,13 @@ class Moment:
 
     model: int
     seed: int
-    epoch: int
+    epoch: int | float
     data: HeadData
     singles: Groups
     table: pd.DataFrame
 
     @property
-    def place(self) -> dict[str, int]:
+    def place(self) -> dict[str, int | float]:
         """Which model and epoch, as columns of a table."""
         return {"model": self.model, "seed": self.seed, "epoch": self.epoch}
 
@@ -84,15 +84,16 @@ def follow(
     measure: Callable[[Moment], Sequence[pd.DataFrame]],
     label: str,
     progress: bool | None,
+    steps: Iterable[int] | None = None,
 ) -> list[pd.DataFrame]:
-    """Measure every model after each epoch; put the tables of all moments together.
+    """Measure every model after each epoch or step; put the tables of all moments together.
 
     Ctrl-C keeps the moments that are done, if there are any.
     """
     if result.task is not None and splits is not None:
         raise ValueError(f"splits: expected none, as the run is of {result.task!r}")
     task: Task = result.asked if splits is None else Count01(splits)
-    chosen = result.snapshot_epochs if epochs is None else check_ints("epochs", epochs, at_least=0)
+    chosen = _chosen(result, epochs, steps)
     total, done = len(chosen) * len(result.seeds), list[Sequence[pd.DataFrame]]()
     try:
         with counted(total, label, progress) as advance:
@@ -106,10 +107,29 @@ def follow(
     return [pd.concat(tables, ignore_index=True) for tables in zip(*done, strict=True)]
 
 
-def _moments(result: "TrainResult", epochs: Iterable[int], task: Task) -> Iterator[Moment]:
+def _chosen(
+    result: "TrainResult", epochs: Iterable[int] | None, steps: Iterable[int] | None
+) -> list[tuple[int | float, Mapping[str, int]]]:
+    """What each moment is called, and how its parameters are asked for."""
+    if steps is None:
+        if epochs is None:
+            epochs = result.snapshot_epochs
+        return [(epoch, {"epoch": epoch}) for epoch in check_ints("epochs", epochs, at_least=0)]
+    if epochs is not None:
+        raise ValueError("expected epochs or steps, got both")
+    last = result.history.iloc[-1]
+    return [
+        (step * int(last["epoch"]) / int(last["step"]), {"step": step})
+        for step in check_ints("steps", steps, at_least=0)
+    ]
+
+
+def _moments(
+    result: "TrainResult", chosen: Iterable[tuple[int | float, Mapping[str, int]]], task: Task
+) -> Iterator[Moment]:
     starts: list[Array | None] = [None] * len(result.seeds)
-    for epoch in epochs:
-        forms = split_stack(result.count_form(epoch=epoch))
+    for epoch, asked in chosen:
+        forms = split_stack(result.count_form(**asked))
         for model, (form, seed) in enumerate(zip(forms, result.seeds, strict=True)):
             table, singles = _measured(form, task, starts[model])
             starts[model] = singles.fits.starts

@@ -71,6 +71,7 @@ def group_evolution(
     epochs: Iterable[int] | None = None,
     splits: Splits | None = None,
     *,
+    steps: Iterable[int] | None = None,
     groups: WhichGroups = "all",
     probes: WhichGroups = "ends",
     progress: bool | None = None,
@@ -86,6 +87,8 @@ def group_evolution(
         result: of `train` or `load_run`, with snapshots of these epochs.
         epochs: by default all that were kept.
         splits: the data set of Count01; by default that of the run. Other tasks have their own.
+        steps: instead of epochs, steps of which snapshots were kept, such as early ones
+            (`first_epoch_steps` of `train`); the tables then have parts of epochs.
         groups: "all" of them, or those at the "ends" only, for l-acc, ROC AUC and '[EOS]' l-acc.
         probes: the same for s-acc, which needs a fit for each group.
         progress: whether to show it; None in a terminal or notebook only.
@@ -113,7 +116,7 @@ def group_evolution(
             )
     measuring = _Measuring(groups == "all", probes == "all", [None] * len(result.seeds))
     label = "groups of heads during training"
-    table, heads = follow(result, epochs, splits, measuring.tables, label, progress)
+    table, heads = follow(result, epochs, splits, measuring.tables, label, progress, steps)
     return GroupEvolution(table, heads)
 
 
