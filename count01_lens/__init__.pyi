@@ -69,6 +69,7 @@ from .training.training_run import train as train
 from .views.attention_view import compare_attention as compare_attention
 from .views.attention_view import show_attention as show_attention
 from .views.attribution_view import show_attribution as show_attribution
+from .views.evolution_plots import plot_evolution as plot_evolution
 from .views.widgets import AttentionPatcher as AttentionPatcher
 
 __version__: str
