@@ -18,6 +18,8 @@ from .counts.verification import verify as verify
 from .heads.accuracy import accuracy as accuracy
 from .heads.analysis import HeadAnalysis as HeadAnalysis
 from .heads.analyze import analyze_heads as analyze_heads
+from .heads.comparison import Comparison as Comparison
+from .heads.comparison import compare_heads as compare_heads
 from .heads.probes import LinearSVM as LinearSVM
 from .heads.runners import head_logits as head_logits
 from .heads.runners import head_outputs as head_outputs

@@ -5,35 +5,26 @@ metric has the same numbers: one can be picked, plotted and averaged over seeds 
 of heads is the one of `head_evolution`, with what each head is worth beside what it does alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
-from count01_lens.common.types import Array
-from count01_lens.common.validation import check_choice
 from count01_lens.heads.games import shapley_values
-from count01_lens.heads.group_numbers import (
-    OF_ALL,
-    OF_ENDS,
-    ends_numbers,
-    group_numbers,
-    label_heads,
+from count01_lens.heads.group_measures import (
+    GroupValues,
+    WhichGroups,
+    check_which,
+    measure_groups,
 )
-from count01_lens.heads.groups import LARGEST_EXACT, as_rows, fit_all
-from count01_lens.heads.mean_interaction import Ends, largest_groups
-from count01_lens.heads.metrics import METRICS, Groups, metrics_of
+from count01_lens.heads.group_numbers import label_heads
+from count01_lens.heads.metrics import METRICS, Starts, metrics_of
 from count01_lens.tasks.dataset import Splits
 from count01_lens.training.evolution import Moment, follow
 
 if TYPE_CHECKING:
     from count01_lens.training.training_run import TrainResult
-
-WhichGroups = Literal["ends", "all"]
-PROBED = "s_acc"  # the metric that needs a fit for each group
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,70 +97,35 @@ def group_evolution(
         >>> found.table.groupby("metric", sort=False)["epoch"].apply(list).to_dict()
         {'l_acc': [0, 2], 'roc_auc': [0, 2], 's_acc': [0, 2], 'eos_l_acc': [0, 2]}
     """
-    n_heads = result.configs[0].model.n_heads
-    for name, chosen in (("groups", groups), ("probes", probes)):
-        check_choice(name, chosen, ("ends", "all"))
-        if chosen == "all" and n_heads > LARGEST_EXACT:
-            raise ValueError(
-                f"{name}: expected 'ends' for {n_heads} heads, which have 2^{n_heads} - 1 groups "
-                f"(all are measured of up to {LARGEST_EXACT} heads), got 'all'"
-            )
-    measuring = _Measuring(groups == "all", probes == "all", [None] * len(result.seeds))
+    check_which(result.configs[0].model.n_heads, groups, probes)
+    starts: list[Starts | None] = [None] * len(result.seeds)
+
+    def tables(moment: Moment) -> list[pd.DataFrame]:
+        # Probes of large groups start from those of the moment before, which are close.
+        found = measure_groups(
+            moment.data,
+            {
+                metric.name: moment.table[metric.name].to_numpy()
+                for metric in metrics_of(moment.data)
+            },
+            groups=groups,
+            probes=probes,
+            starts=starts[moment.model],
+        )
+        starts[moment.model] = found.starts
+        return _tables(moment, found.metrics)
+
     label = "groups of heads during training"
-    table, heads = follow(result, epochs, splits, measuring.tables, label, progress, steps)
-    return GroupEvolution(table, heads)
+    return GroupEvolution(*follow(result, epochs, splits, tables, label, progress, steps))
 
 
-@dataclass
-class _Measuring:
-    """How moments are measured; probes of large groups start from those of the moment before."""
-
-    all_groups: bool
-    all_probes: bool
-    starts: list[Array | None]
-
-    def tables(self, moment: Moment) -> list[pd.DataFrame]:
-        """A row per metric, and a row per head."""
-        rows, heads = [], moment.table.copy()
-        ends, everything = self._ends(moment), self._all(moment)
-        for metric in metrics_of(moment.data):
-            numbers = dict.fromkeys((*OF_ENDS, *OF_ALL), np.nan) | ends_numbers(ends[metric.name])
-            if metric.name in everything:
-                values = everything[metric.name]
-                worth = shapley_values(values)
-                numbers |= group_numbers(values)
-                heads[f"shapley_{metric.name}"] = worth
-                heads[f"label_{metric.name}"] = label_heads(values, worth)
-            rows.append({**moment.place, "metric": metric.name, **numbers})
-        return [pd.DataFrame(rows), pd.DataFrame({**moment.place, **heads})]
-
-    def _ends(self, moment: Moment) -> dict[str, Ends]:
-        data = moment.data
-        large = Groups(data, largest_groups(data.n_heads), start=self.starts[moment.model])
-        found = {}
-        for metric in metrics_of(data):
-            alone, values = moment.table[metric.name], metric.measure(large)
-            none, whole = metric.of_no_heads(data), float(values[-1])
-            but_one = float(values[:-1].mean()) if data.n_heads > 1 else none
-            found[metric.name] = Ends(data.n_heads, none, float(alone.mean()), but_one, whole)
-        self.starts[moment.model] = large.fits.starts
-        return found
-
-    def _all(self, moment: Moment) -> dict[str, Float[Array, " mask"]]:
-        """Values of all groups by metric, of those metrics for which they are asked for."""
-        data = moment.data
-        chosen = [
-            metric
-            for metric in metrics_of(data)
-            if (self.all_probes if metric.name == PROBED else self.all_groups)
-        ]
-        if not chosen:
-            return {}
-        masks = as_rows(np.arange(1, 2**data.n_heads), data.n_heads)
-        groups: Any = Groups(data, masks)
-        if self.all_probes:
-            groups.probe_accuracy, _ = fit_all(data, masks)
-        return {
-            metric.name: np.concatenate([[metric.of_no_heads(data)], metric.measure(groups)])
-            for metric in chosen
-        }
+def _tables(moment: Moment, metrics: Mapping[str, GroupValues]) -> list[pd.DataFrame]:
+    """A row per metric, and a row per head."""
+    rows, heads = [], moment.table.copy()
+    for metric, found in metrics.items():
+        rows.append({**moment.place, "metric": metric, **found.numbers})
+        if found.values is not None:
+            worth = shapley_values(found.values)
+            heads[f"shapley_{metric}"] = worth
+            heads[f"label_{metric}"] = label_heads(found.values, worth)
+    return [pd.DataFrame(rows), pd.DataFrame({**moment.place, **heads})]
