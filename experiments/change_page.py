@@ -21,13 +21,14 @@ from count01_lens.common.storage import write_atomically
 from count01_lens.common.student import MeanInterval
 from count01_lens.common.text import number, ranges
 from count01_lens.heads.comparison import written
-from count01_lens.heads.group_numbers import LABELS, ORDERS
+from count01_lens.heads.group_numbers import ORDERS
+from count01_lens.heads.labels import LABELS
 from count01_lens.heads.metrics import METRICS
-from count01_lens.heads.verdict import INTERACTION
 from count01_lens.views.figures import as_bytes
 from experiments.change_figure import distance_figure, training_figure
 from experiments.change_rules import JUDGED, MOST, NONE, RECIPES, SAME, over_training, sign_of
 from experiments.cooperation_figure import NAMES
+from experiments.cooperation_rules import INTERACTION
 
 DOCS = Path(__file__).parents[1] / "docs"
 NAME = "cooperation_over_training"

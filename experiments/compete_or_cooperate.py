@@ -9,10 +9,11 @@ import pandas as pd
 import count01_lens as cl
 from count01_lens.common.text import rounded_percent
 from count01_lens.heads.metrics import METRICS
-from count01_lens.heads.verdict import AGAINST, INTERACTION, judge
+from count01_lens.heads.verdict import word_of
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from experiments import groups_of_heads
+from experiments.cooperation_rules import AGAINST, INTERACTION
 from experiments.runs import close_looks, last_heads, main_jobs, models_of, share
 from experiments.setup import Setup
 from experiments.suite import Load, Measured, Shown, main, spread
@@ -103,7 +104,6 @@ def _controls() -> dict[str, dict[str, Any]]:
 
 
 def _row(name: str, matrices: dict[str, Any], trained: bool) -> dict[str, Any]:
-    verdict = judge({"answer": matrices["s_acc"], "end": matrices["eos_l_acc"]})
     row: dict[str, Any] = {"model": name, "trained": trained}
     for metric, matrix in matrices.items():
         off_diagonal = matrix[~np.eye(len(matrix), dtype=bool)]
@@ -111,7 +111,9 @@ def _row(name: str, matrices: dict[str, Any], trained: bool) -> dict[str, Any]:
         row[f"{metric}_cooperating_pairs"] = float((off_diagonal >= INTERACTION).mean())
         row[f"{metric}_redundant_pairs"] = float((off_diagonal <= -INTERACTION).mean())
         row[f"{metric}_negative_shapley"] = int((np.diag(matrix) <= AGAINST).sum())
-    row["words_answer"], row["words_eos"] = verdict["answer"].word, verdict["end"].word
+    for task, metric in (("answer", "s_acc"), ("eos", "eos_l_acc")):
+        mean = row[f"{metric}_interaction"]
+        row[f"words_{task}"] = word_of(mean, mean)
     return row
 
 

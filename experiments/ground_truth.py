@@ -3,11 +3,11 @@
     python -m experiments.ground_truth
 
 plants 250 random models (`ground_truth_models`), confirms what was planted by brute force
-(`ground_truth_checks`), lets `analyze_heads` and `find_roles` look for working, idle, opposing and
-cooperating heads and for copies, and counts what is found and what is missed: without noise, and
-with noise on every weight. Beside it stands what users do today: ablate one head after the other,
-and rank heads by what the whole model loses. Everything that judges was fixed before the judged
-models were looked at; others served for development.
+(`ground_truth_checks`), lets `analyze_heads` and `label_heads` look for facilitating, irrelevant,
+interfering and cooperating heads and for copies, and counts what is found and what is missed:
+without noise, and with noise on every weight. Beside it stands what users do today: ablate one head
+after the other, and rank heads by what the whole model loses. Everything that judges was fixed
+before the judged models were looked at; others served for development.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 import count01_lens as cl
 from count01_lens.common.storage import write_atomically
 from count01_lens.common.types import Array
-from count01_lens.heads.roles import Roles, find_roles
+from count01_lens.heads.labels import HeadLabels, label_heads
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure, as_bytes
 from experiments.ground_truth_checks import (
     SingleAblation,
@@ -33,15 +33,15 @@ from experiments.ground_truth_checks import (
     right_answers,
     run_groups,
 )
-from experiments.ground_truth_models import Planted, plant, with_noise
+from experiments.ground_truth_models import Planted, Roles, plant, with_noise
 
 DEVELOPMENT, JUDGED = range(30000, 30050), range(31000, 31250)
 NOISE = (0.0, 0.01, 0.05)  # of every weight matrix, relative to its size
-ROLES = ("working", "idle", "opposing", "copies", "cooperating")
+ROLES = ("facilitating", "irrelevant", "interfering", "copies", "cooperating")
 PAIRS = ("copies", "cooperating")
 OURS = "all groups"
-# Single-head ablation calls a head working or opposing if it changes accuracy by more than this,
-# or the logit difference by more than this share of the whole model's.
+# Single-head ablation calls a head facilitating or interfering if it changes accuracy by more than
+# this, or the logit difference by more than this share of the whole model's.
 ACCURACY_LOSS, LEAD_LOSS = 0.01, 0.05
 OUT = Path("runs/ground_truth")  # what was judged is kept in docs/ground_truth
 
@@ -69,9 +69,20 @@ def find_all(planted: Planted) -> dict[str, dict[str, set[Any]]]:
     """What each method says about a model: heads or pairs by role, as far as it tells them."""
     analysis = cl.analyze_heads(planted.model, planted.task).with_groups(progress=False)
     assert analysis.known_groups is not None
-    ours = _as_sets(find_roles(analysis.known_groups.values("l_acc")))
+    ours = _as_sets(roles_of(label_heads(analysis.known_groups.values("l_acc"))))
     alone = ablate_single_heads(planted)
     return {OURS: ours, **_single_ablation(alone, planted.truth)}
+
+
+def roles_of(labels: HeadLabels) -> Roles:
+    """What labels say, in the words of what was planted; prompts are all there are, so exactly."""
+    return Roles(
+        facilitating=labels.with_label("facilitating"),
+        irrelevant=labels.with_label("irrelevant"),
+        interfering=labels.with_label("interfering"),
+        copies=labels.copies,
+        cooperating=labels.pairs_with_label("cooperating"),
+    )
 
 
 def _single_ablation(alone: SingleAblation, truth: Roles) -> dict[str, dict[str, set[Any]]]:
@@ -83,14 +94,14 @@ def _single_ablation(alone: SingleAblation, truth: Roles) -> dict[str, dict[str,
     found: dict[str, dict[str, set[Any]]] = {}
     for name, (loss, least) in losses.items():
         found[f"ablation, {name}, threshold"] = {
-            "working": set(np.flatnonzero(loss > least).tolist()),
-            "opposing": set(np.flatnonzero(loss < -least).tolist()),
-            "idle": set(np.flatnonzero(np.abs(loss) <= least).tolist()),
+            "facilitating": set(np.flatnonzero(loss > least).tolist()),
+            "interfering": set(np.flatnonzero(loss < -least).tolist()),
+            "irrelevant": set(np.flatnonzero(np.abs(loss) <= least).tolist()),
         }
         found[f"ablation, {name}, top k"] = {
-            "working": _first(-loss, len(truth.working)),
-            "opposing": _first(loss, len(truth.opposing)),
-            "idle": _first(np.abs(loss), len(truth.idle)),
+            "facilitating": _first(-loss, len(truth.facilitating)),
+            "interfering": _first(loss, len(truth.interfering)),
+            "irrelevant": _first(np.abs(loss), len(truth.irrelevant)),
         }
     return found
 

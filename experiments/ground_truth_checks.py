@@ -58,7 +58,7 @@ def right_answers(planted: Planted) -> Int[Array, " prompt"]:
 def complaints(planted: Planted) -> list[str]:
     """Say what of the planted truth does not hold, prompt by prompt, over all groups of heads.
 
-    This asks for more than `find_roles` can see: the decision on every single prompt, not the mean.
+    This asks for more than `label_heads` can see: the decision on every prompt, not the mean.
     """
     n = len(planted.words)
     logits = run_groups(planted, np.arange(1 << n))
@@ -70,17 +70,19 @@ def complaints(planted: Planted) -> list[str]:
     for i in range(n):
         without = masks[masks >> i & 1 == 0]
         before, after = right[without], right[without | 1 << i]
-        if (i in truth.idle) != bool((decided[without] == decided[without | 1 << i]).all()):
-            found.append(f"head {i} ({planted.words[i]}): idle is {i in truth.idle}, not so")
+        if (i in truth.irrelevant) != bool((decided[without] == decided[without | 1 << i]).all()):
+            found.append(
+                f"head {i} ({planted.words[i]}): irrelevant is {i in truth.irrelevant}, not so"
+            )
         only_harms = bool((after <= before).all() and (after < before).any())
-        if (i in truth.opposing) != only_harms:
-            found.append(f"head {i} ({planted.words[i]}): opposing is {i in truth.opposing}")
+        if (i in truth.interfering) != only_harms:
+            found.append(f"head {i} ({planted.words[i]}): interfering is {i in truth.interfering}")
         for j in range(i):
             neither = without[without >> j & 1 == 0]
             one, other = decided[neither | 1 << i], decided[neither | 1 << j]
             both = decided[neither | 1 << i | 1 << j]
             same = bool((one == other).all() and (both == one).all())
-            same = same and not {i, j} & {*truth.idle}
+            same = same and not {i, j} & {*truth.irrelevant}
             if ((j, i) in truth.copies) != same:
                 found.append(f"heads {j} and {i}: copies is {(j, i) in truth.copies}, not so")
     return found
@@ -90,8 +92,10 @@ def _about_slots(planted: Planted, right: Bool[Array, "group prompt"]) -> list[s
     """Every slot is needed, and any one of its heads fills it; which pairs of slots cooperate."""
     found, n = [], len(planted.words)
     working = sorted(head for slot in planted.slots for head in slot)
-    if working != list(planted.truth.working):
-        found.append(f"working: slots have {working}, the truth has {planted.truth.working}")
+    if working != list(planted.truth.facilitating):
+        found.append(
+            f"facilitating: slots have {working}, the truth has {planted.truth.facilitating}"
+        )
     slot_of = {head: number for number, slot in enumerate(planted.slots) for head in slot}
     for i, j in planted.truth.cooperating:
         if slot_of.get(i) is None or slot_of.get(j) is None or slot_of[i] == slot_of[j]:

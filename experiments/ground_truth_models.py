@@ -14,7 +14,6 @@ import torch
 
 import count01_lens as cl
 from count01_lens.common.types import HookedTransformer
-from count01_lens.heads.roles import Roles
 from count01_lens.models.build import make_hooked_transformer
 from experiments import ground_truth_circuits as circuits
 from experiments.ground_truth_circuits import BOS, QUERY, Circuit, Random, Wiring
@@ -24,6 +23,20 @@ N_PROMPTS = 32  # for training and for test, each
 OPPOSING, QUIET = -0.5, 0.02  # strength beside 1 of a head that works
 MOST_CHOICES = 8
 IDLE = ("dead", "unread", "constant", "quiet")
+
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Heads, and pairs of heads, by what they do (`heads.labels` has the words)."""
+
+    facilitating: tuple[int, ...]
+    irrelevant: tuple[int, ...]
+    interfering: tuple[int, ...]
+    copies: tuple[Pair, ...]
+    cooperating: tuple[Pair, ...]
 
 
 @dataclass(frozen=True)
@@ -173,9 +186,9 @@ def _truth(
         for pair in product(one, other)
     ]
     return Roles(
-        working=tuple(sorted(head for slot in slots for head in slot)),
-        idle=tuple(i for i, word in enumerate(words) if word in IDLE),
-        opposing=tuple(i for i, word in enumerate(words) if word == "opposing"),
+        facilitating=tuple(sorted(head for slot in slots for head in slot)),
+        irrelevant=tuple(i for i, word in enumerate(words) if word in IDLE),
+        interfering=tuple(i for i, word in enumerate(words) if word == "opposing"),
         copies=tuple(sorted(pair for slot in slots for pair in combinations(slot, 2))),
         cooperating=tuple(sorted((int(a), int(b)) for a, b in cooperating)),
     )

@@ -29,7 +29,6 @@ from count01_lens.heads.games import shapley_interactions, subset_sizes
 from count01_lens.heads.groups import AllGroups, all_groups
 from count01_lens.heads.head_data import head_data
 from count01_lens.heads.metrics import SUCCESSFUL
-from count01_lens.heads.verdict import AGAINST, INTERACTION
 from count01_lens.jobs.job import Job
 from count01_lens.jobs.results import ResultStore
 from count01_lens.jobs.running import run_jobs
@@ -39,7 +38,9 @@ from count01_lens.views.figures import as_bytes
 from experiments import cooperation_rules
 from experiments.cooperation_figure import figure
 from experiments.cooperation_rules import (
+    AGAINST,
     DEVELOPMENT_SEEDS,
+    INTERACTION,
     JUDGED,
     JUDGED_SEEDS,
     ONE,

@@ -60,9 +60,12 @@ def verify(
 def analyze(
     checkpoint: Checkpoint,
     groups: Annotated[
-        Literal["pairs", "all"],
-        typer.Option(help="Single heads and pairs only, or all groups: a minute for 16 heads."),
-    ] = "pairs",
+        Literal["auto", "all", "none"],
+        typer.Option(
+            help="All groups of heads, for Shapley values and the full answer; none: single heads "
+            "and pairs only; auto: all, where that takes less than about a minute."
+        ),
+    ] = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Directory for tables, figures and the analysis itself.")
     ] = None,
@@ -80,12 +83,11 @@ def analyze(
 ) -> None:
     """Tell what each head of a model does, alone, in pairs, and in all groups.
 
-    Prints a table with a line per head and, with --groups all, whether heads cooperate, are
-    redundant or compete.
+    Prints a table with a line per head, and whether heads cooperate, are redundant or compete.
     """
     from count01_lens.common.storage import check_file_to_write
     from count01_lens.heads.analyze import analyze_heads
-    from count01_lens.heads.groups import check_exact
+    from count01_lens.heads.groups import LARGEST_EXACT, check_exact, why_groups_take_long
     from count01_lens.models.checkpoints import load_checkpoint
     from count01_lens.tasks.task_file import read_task
     from count01_lens.views.plots import draw_all
@@ -99,16 +101,29 @@ def analyze(
     if groups == "all":
         check_exact(model.cfg.n_layers * model.cfg.n_heads)
     analysis = analyze_heads(model, asked, ablation=ablation, budget=budget)
-    if groups == "all":
+    assert analysis.task is not None
+    too_long = why_groups_take_long(analysis.data, analysis.task)
+    n_heads = len(analysis.heads)
+    if groups == "all" or (groups == "auto" and too_long is None and n_heads > 1):
+        typer.echo(
+            f"measuring all {2**n_heads - 1:,} groups of heads (--groups none leaves them out)",
+            err=True,
+        )
         analysis = analysis.with_groups()
+    elif groups == "auto" and too_long is not None and n_heads <= LARGEST_EXACT:
+        typer.echo(
+            f"groups of heads are left out: {too_long} (--groups all measures them)", err=True
+        )
     typer.echo(repr(analysis))
+    if n_heads > 1:
+        typer.echo(f"\nCompete or cooperate?\n{analysis.verdict}")
     if report is not None:
         analysis.report(report, checkpoint=checkpoint)
         typer.echo(f"written to {report}: open it in a browser")
     if out is None:
         return
     tables = {"heads": analysis.table, "pairs": analysis.pairs_table()}
-    if groups == "all":
+    if analysis.known_groups is not None:
         tables["groups"] = analysis.groups()
     _write_results(out, tables, draw_all(model, analysis))
     analysis.save(out / "analysis.safetensors")

@@ -32,6 +32,16 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def in_words(items: Iterable[object]) -> str:
+    """List items as in a sentence.
+
+    >>> in_words([1, 4, 7]), in_words(["one", "other"])
+    ('1, 4 and 7', 'one and other')
+    """
+    *first, last = map(str, items)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """Write a number with as many digits as readers want to see.
 

@@ -9,34 +9,38 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from count01_lens.common.text import plural, short
+from count01_lens.common.progress import track
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.heads import games
-from count01_lens.heads.groups import LARGEST_EXACT, AllGroups, GroupsInWork
+from count01_lens.heads.answer import answer_of, text_of, verdict_of
+from count01_lens.heads.ends import Ends
+from count01_lens.heads.groups import AllGroups, GroupsInWork
 from count01_lens.heads.head_data import HeadData, runner_for_task
+from count01_lens.heads.independence import (
+    IndependentHeads,
+    independent_heads,
+    why_not_independent,
+)
+from count01_lens.heads.labels import LABELS, HeadLabels, label_heads
 from count01_lens.heads.made_from import MadeFrom
 from count01_lens.heads.metrics import (
     CATEGORIES,
-    FAILED,
     METRICS,
-    SUCCESSFUL,
     Groups,
     Metric,
     metrics_of,
 )
 from count01_lens.heads.probe_fits import Fits
-from count01_lens.heads.roles import Roles, find_roles
 from count01_lens.heads.sampling import (
     Estimate,
     Value,
     sampled_interactions,
     sampled_shapley,
 )
-from count01_lens.heads.tables import (
-    head_labels,
-)
-from count01_lens.heads.verdict import Verdict, judge
+from count01_lens.heads.structure import Structure, find_structure
+from count01_lens.heads.tables import head_labels
+from count01_lens.heads.verdict import Verdict
 from count01_lens.tasks.prompts import Task
 
 
@@ -64,7 +68,9 @@ class HeadAnalysis:
         worst_gradient: the largest relative gradient at the end of any probe's fit; NaN where
             nobody knows, as of probes of scikit-learn.
         made_from: fingerprints of the model and the task.
+        ends: by metric, the mean interaction of all pairs, as far as it is judged (`heads.ends`).
         known_groups: all groups, where they were computed: see `with_groups`.
+        independent: with all groups, how they do against groups of independent heads, by metric.
         sampled: where heads are too many for all groups, estimated Shapley values, by metric.
         model: what was analysed, for figures and reports; a loaded analysis has None.
         task: likewise what it was asked.
@@ -79,7 +85,9 @@ class HeadAnalysis:
     fits: Fits | None = field(repr=False)
     worst_gradient: float
     made_from: MadeFrom = field(repr=False)
+    ends: Mapping[str, Ends] = field(default_factory=dict, repr=False)
     known_groups: AllGroups | None = field(default=None, repr=False)
+    independent: Mapping[str, IndependentHeads] = field(default_factory=dict, repr=False)
     sampled: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
     model: HookedTransformer | None = field(default=None, repr=False)
     task: Task | None = field(default=None, repr=False)
@@ -116,10 +124,19 @@ class HeadAnalysis:
         return self._all_groups(progress).table
 
     def with_groups(self, *, progress: bool | None = None) -> "HeadAnalysis":
-        """Return this analysis with all groups of heads among its results."""
+        """Return this analysis with all groups of heads among its results.
+
+        Also measures what groups of independent heads would do, where heads can be made so.
+        """
+        if self.known_groups is not None:
+            return self
         groups = self._all_groups(progress)
         worst = max(self.worst_gradient, groups.worst_gradient)
-        return replace(self, known_groups=groups, worst_gradient=worst)
+        independent = {}
+        if len(self.heads) > 1 and why_not_independent(self.data) is None:
+            for metric in track(self.ends, len(self.ends), "making heads independent", progress):
+                independent[metric] = independent_heads(self.data, METRICS[metric])
+        return replace(self, known_groups=groups, worst_gradient=worst, independent=independent)
 
     def shapley(self, metric: str) -> Float[Array, " head"]:
         """Exact Shapley value of each head; where heads are too many, use `sampled_shapley`."""
@@ -134,6 +151,7 @@ class HeadAnalysis:
         """
         if order == 2 and index == "shapley":
             return games.shapley_interactions(self._values(metric))
+        games.check_kind(order, index, self.data.n_heads)  # before groups are measured
         return games.interactions(self._values(metric), order, index)
 
     def dividends(self, metric: str) -> Float[Array, " mask"]:
@@ -148,6 +166,7 @@ class HeadAnalysis:
 
     def smallest_groups(self, metric: str, share: float = 0.99) -> list[tuple[int, ...]]:
         """The smallest groups of heads that have a share of what all heads gain over none."""
+        games.check_share(share)  # before groups are measured
         masks = games.smallest_groups(self._values(metric), share).tolist()
         heads = range(self.data.n_heads)
         return [tuple(head for head in heads if mask >> head & 1) for mask in masks]
@@ -177,51 +196,66 @@ class HeadAnalysis:
         value, n_heads = self._value(metric), self.data.n_heads
         return sampled_interactions(value, n_heads, n_samples=n_samples, seed=seed)
 
-    def roles(self, metric: str = "l_acc") -> Roles:
-        """Which heads work, are idle, oppose the rest, are copies of each other, or cooperate.
+    def labels(self, metric: str) -> HeadLabels:
+        """Which heads facilitate, interfere or are irrelevant; which are redundant or cooperate.
 
-        Told from all groups by fixed thresholds (`heads.roles`); docs/ground_truth.md has how often
-        that is right on models whose roles are known.
+        Each word has the number that decides it, and that number's interval over test prompts
+        (`heads.labels`). docs/ground_truth.md has how often such words are right on models whose
+        heads are known. Computes all groups if need be.
         """
-        return find_roles(self._values(metric))
+        if self._metric(metric).right_by is None:
+            raise ValueError(
+                f"labels: expected a metric that is a mean over prompts, got {metric!r}: it has no "
+                "interval over prompts; analysis.shapley and .interactions have its numbers"
+            )
+        if metric not in self._labels:
+            groups = self._all_groups(None)
+            found = label_heads(groups.values(metric), groups.contributions[metric])
+            self._labels[metric] = found
+        return self._labels[metric]
+
+    def agreement(self, metric: str) -> pd.DataFrame:
+        """Count heads by their label (rows) and by the paper's category (columns)."""
+        labels = pd.Categorical(self.labels(metric).heads["label"], LABELS)
+        categories = pd.Categorical(self.heads["category"], CATEGORIES)
+        return pd.crosstab(
+            labels, categories, rownames=["label"], colnames=["category"], dropna=False
+        )
+
+    def structure(self, metric: str | None = None) -> Structure:
+        """Which heads are copies, which take over for which, which groups suffice; `print` it.
+
+        Told from all groups; `heads.structure` has the equations. The metric is by default that of
+        the verdict on the answer: s_acc, of models of several layers l_acc.
+        """
+        name = self.main_metric if metric is None else metric
+        outputs = self.data.test_outputs
+        flat = outputs.reshape(len(outputs), -1)
+        answers = None if self.fits is None else self.fits.predict(flat)
+        return find_structure(self._values(name), name, head_labels(self.heads), answers)
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Whether heads cooperate, are redundant or compete; computes all groups if need be."""
+        """Whether heads cooperate, are redundant or compete; with all groups it says more."""
         if len(self.heads) == 1:
             raise ValueError(
                 "verdict: expected at least two heads, got one: there is no other to compete or "
                 "cooperate with"
             )
-        layers = self.heads["layer"].tolist()
-        judged = {"answer": "l_acc" if len(set(layers)) > 1 else "s_acc", "end": "eos_l_acc"}
-        asked = [question for question in judged if question in self.data.asked]
-        found = {question: self.interactions(judged[question]) for question in asked}
-        return judge(found, head_labels(self.heads), layers)
+        return verdict_of(self)
+
+    @property
+    def main_metric(self) -> str:
+        """The metric by which heads are judged on the answer: s_acc, of several layers l_acc."""
+        return "s_acc" if self.heads["layer"].nunique() == 1 else "l_acc"
 
     @property
     def answer(self) -> str:
         """The result in words: how heads do alone and, where all groups are known, together."""
-        counts = self.heads["category"].value_counts()
-        kinds = ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in CATEGORIES)
-        bounds = f"s-acc ≥ {SUCCESSFUL}, between, ≤ {FAILED:.2f}"
-        text = f"{plural(len(self.heads), 'head')}: {kinds} ({bounds})."
-        if len(self.heads) == 1:
-            return text + " There is no other to compete or cooperate with."
-        if len(self.heads) > LARGEST_EXACT:
-            return text + " They are too many for all groups: see .sampled, or .sampled_shapley()."
-        if self.known_groups is None:
-            return text + " See .verdict, or .with_groups(), for whether they cooperate."
-        return f"{text} {self.verdict}"
+        return answer_of(self)
 
     def __repr__(self) -> str:
-        learned = ["learned_readout", "learned_readout_off"]
-        shown = self.table.drop(columns=learned, errors="ignore")
-        accuracy = ", ".join(f"{name} {value:.4f}" for name, value in self.accuracy.items())
-        lines = [self.answer, f"whole model on the test split: {accuracy}"]
-        lines += [shown.to_string(index=False, float_format=short)]
-        lines += [f"note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        return text_of(self)
 
     def _repr_html_(self) -> str:
         from count01_lens.views.report import analysis_html
@@ -263,6 +297,11 @@ class HeadAnalysis:
         if not self._computed:
             self._computed.append(self._in_work.finish(progress=progress))
         return self._computed[0]
+
+    @cached_property
+    def _labels(self) -> dict[str, HeadLabels]:
+        """Labels by metric, kept for the next call."""
+        return {}
 
     @cached_property
     def _computed(self) -> list[AllGroups]:

@@ -4,6 +4,7 @@ Reading is strict, because a file may come from anybody: every part must have th
 that the others call for.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from reprlib import repr as shortened
@@ -19,11 +20,13 @@ from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice, check_int
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.ends import Ends
 from count01_lens.heads.groups import AllGroups
 from count01_lens.heads.head_data import AskedHeads, HeadData
+from count01_lens.heads.independence import IndependentHeads
 from count01_lens.heads.made_from import MadeFrom, Seen
-from count01_lens.heads.metrics import CATEGORIES, metrics_of
-from count01_lens.heads.probe_fits import ManyFits
+from count01_lens.heads.metrics import CATEGORIES, METRICS, metrics_of
+from count01_lens.heads.probe_fits import LostProbe, ManyFits
 from count01_lens.heads.replacements import Mode
 from count01_lens.heads.sampling import Estimate
 
@@ -35,19 +38,10 @@ _DATA = {
     "test_outputs": "f test head d_head",
 }
 _ASKED = {"heads": "f {0} head {0}_choice", "rest": "f {0} {0}_choice", "answers": "i {0}"}
+_INDEPENDENT = ("beyond", "low", "high")
 _SAMPLED = {"values": "f head", "standard_errors": "f head"}
 _FITS = {"starts": "f head row feature", "objectives": "f head", "gradient_norms": "f head"}
 _FITS |= {"n_iter": "i head", "classes": "b class"}  # of several choices their numbers
-
-
-class LostProbe:
-    """Stands for the probe of a loaded analysis, which no file holds: only its name is known."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"only the name of one ({self.name}), in a loaded analysis: analyse the model again"
 
 
 def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
@@ -60,6 +54,11 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
         "additive": data.group_logits is None,
         "ablation": data.ablation,
         "sampled": {name: found.n_samples for name, found in analysis.sampled.items()},
+        "ends": {name: found.gain for name, found in analysis.ends.items()},
+        "independent": {
+            name: {part: getattr(found, part) for part in _INDEPENDENT}
+            for name, found in analysis.independent.items()
+        },
         "probe": None if data.probe is None else repr(data.probe),
         "eps": data.eps,
         "made_from": {"model": analysis.made_from.model, "task": analysis.made_from.task},
@@ -85,6 +84,9 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
             arrays[f"asked.{name}.instead"] = asked.instead
     for name, found in analysis.sampled.items():
         arrays |= _under(f"sampled.{name}", {part: getattr(found, part) for part in _SAMPLED})
+    arrays |= _under("ends", {name: found.by_prompt for name, found in analysis.ends.items()})
+    by_size = {name: found.by_size for name, found in analysis.independent.items()}
+    arrays |= _under("independent", by_size)
     arrays |= _under("seen", seen.values)
     if isinstance(analysis.fits, ManyFits):
         arrays |= _under("fits", {name: getattr(analysis.fits, name) for name in _FITS})
@@ -94,6 +96,7 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
         groups = analysis.known_groups
         arrays |= _under("groups", {str(name): groups.table[name] for name in groups.table})
         arrays |= _under("no_heads", groups.empty)
+        arrays |= _under("contributions", groups.contributions)
     tensors = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
     write_bundle(path, Bundle(KIND, text, tensors))
 
@@ -151,7 +154,9 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
         fits=fits,
         worst_gradient=worst,
         made_from=_made_from(text, arrays, data),
-        known_groups=_groups(names, arrays, data.n_heads, worst),
+        ends=_ends(text, arrays, names, sizes),
+        known_groups=_groups(names, arrays, sizes, worst),
+        independent=_independent(text, arrays, names, sizes),
         sampled=_sampled(text, arrays, names, sizes),
     )
 
@@ -212,16 +217,57 @@ def _made_from(text: Mapping[str, Any], arrays: dict[str, Array], data: HeadData
     return MadeFrom(model, task, seen)
 
 
+def _ends(
+    text: Mapping[str, Any], arrays: dict[str, Array], names: list[str], sizes: dict[str, int]
+) -> dict[str, Ends]:
+    found = {}
+    for name, gain in text["ends"].items():
+        parts = _read("ends", {name: f"f {_question(name, names)}"}, arrays, sizes)
+        found[name] = Ends(parts[name], _finite(gain))
+    return found
+
+
+def _independent(
+    text: Mapping[str, Any], arrays: dict[str, Array], names: list[str], sizes: dict[str, int]
+) -> dict[str, IndependentHeads]:
+    found = {}
+    for name, numbers in text["independent"].items():
+        _question(name, names)
+        size = {"size": sizes["head"] + 1}
+        by_size = _read("independent", {name: "f size"}, arrays, size)[name]
+        found[name] = IndependentHeads(by_size, *(_finite(numbers[part]) for part in _INDEPENDENT))
+    return found
+
+
+def _question(name: str, names: list[str]) -> str:
+    """The question that a metric is about; raise unless it is a mean over its prompts."""
+    if name not in names or METRICS[name].right_by is None:
+        raise ValueError(f"expected a mean over prompts among {names}, got {shortened(name)}")
+    return METRICS[name].question
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(float(value)):
+        raise ValueError(f"expected a finite number, got {shortened(value)}")
+    return float(value)
+
+
 def _groups(
-    names: list[str], arrays: dict[str, Array], n_heads: int, worst: float
+    names: list[str], arrays: dict[str, Array], sizes: dict[str, int], worst: float
 ) -> AllGroups | None:
     if "groups.mask" not in arrays:
         return None
+    n_heads = sizes["head"]
     kinds = {"mask": "i group", "size": "i group", **dict.fromkeys(names, "f group")}
     table = _read("groups", kinds, arrays, {"group": 2**n_heads - 1})
     empty = _read("no_heads", dict.fromkeys(names, "f"), arrays, {})
     values = {name: float(value) for name, value in empty.items()}
-    return AllGroups(pd.DataFrame(table), values, worst)
+    by_prompt = {
+        name: f"f {METRICS[name].question} pair" for name in names if METRICS[name].right_by
+    }
+    pairs = {"pair": n_heads * (n_heads + 1) // 2}
+    contributions = _read("contributions", by_prompt, arrays, sizes | pairs)
+    return AllGroups(pd.DataFrame(table), values, worst, contributions)
 
 
 def _under(part: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

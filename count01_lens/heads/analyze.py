@@ -5,18 +5,21 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_choice, check_int, check_seed
 from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.ends import Ends, measure_ends
 from count01_lens.heads.groups import LARGEST_EXACT
-from count01_lens.heads.head_data import collect, runner_for_task, task_for
+from count01_lens.heads.head_data import HeadData, collect, runner_for_task, task_for
 from count01_lens.heads.made_from import MadeFrom
-from count01_lens.heads.metrics import Groups
+from count01_lens.heads.metrics import METRICS, Groups
 from count01_lens.heads.probe_fits import check_probe
 from count01_lens.heads.replacements import Mode
 from count01_lens.heads.runners import CountRunner
 from count01_lens.heads.tables import count_table, head_table, pair_matrices, strongest
+from count01_lens.heads.verdict import judged_metrics
 from count01_lens.models.hooks import head_names
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Splits
@@ -103,6 +106,7 @@ def analyze_heads(
         fits=singles.fits,
         worst_gradient=float(np.fmax(pairs.worst_gradient, singles.fits.worst_gradient)),
         made_from=MadeFrom.of(model, runner, task),
+        ends=_ends(data, heads, progress),
         model=model,
         task=task,
     )
@@ -113,3 +117,11 @@ def analyze_heads(
         "l_acc", n_permutations=orders, seed=seed, progress=progress
     )
     return replace(analysis, sampled={"l_acc": estimate})
+
+
+def _ends(data: HeadData, heads: pd.DataFrame, progress: bool | None) -> dict[str, Ends]:
+    """The mean interaction by each metric that is judged; a single head has none."""
+    if data.n_heads == 1:
+        return {}
+    judged = judged_metrics(list(data.asked), heads["layer"].nunique())
+    return measure_ends(data, [METRICS[name] for name in judged], progress=progress)

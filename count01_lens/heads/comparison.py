@@ -22,18 +22,17 @@ from count01_lens.common.text import plural, signed
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.analyze import analyze_heads
+from count01_lens.heads.end_values import EndValues
 from count01_lens.heads.games import shapley_interactions, subset_sizes
 from count01_lens.heads.group_measures import (
-    PROBED,
     GroupValues,
     WhichGroups,
     check_which,
     measure_groups,
 )
 from count01_lens.heads.groups import LARGEST_EXACT
-from count01_lens.heads.mean_interaction import Ends
 from count01_lens.heads.metrics import CATEGORIES, METRICS
-from count01_lens.heads.verdict import INTERACTION
+from count01_lens.heads.verdict import judged_metrics, word_of
 from count01_lens.models.checkpoints import load_checkpoint
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Task
@@ -45,12 +44,7 @@ def word_over_models(interval: MeanInterval) -> str:
     """Name what heads do, by the interval of their mean interaction over models."""
     if interval.low is None or interval.high is None:
         return "undecided"
-    if interval.low >= INTERACTION:
-        return "cooperate"
-    if interval.high <= -INTERACTION:
-        return "redundant"
-    inside = interval.low > -INTERACTION and interval.high < INTERACTION
-    return "neither" if inside else "undecided"
+    return word_of(interval.low, interval.high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +57,8 @@ class Comparison:
             `<metric>_<number>` with the numbers of `heads.group_numbers.group_numbers`; NaN where
             not all groups were measured.
         metrics: which metrics there are.
-        judged: by question, the metric that the answer in words is about: s-acc of the answer,
-            which is what heads know, or l-acc if a model has several layers.
+        judged: the metrics that the answer in words is about, each with its question: those of an
+            analysis' verdict.
         groups: by model and metric, the values of groups.
         notes: what to keep in mind.
     """
@@ -116,11 +110,15 @@ class Comparison:
     def answer(self) -> str:
         """The result in words."""
         told = f"{plural(len(self.table), 'model')}."
-        for question, metric in self.judged.items():
+        for question in dict.fromkeys(self.judged.values()):
+            found = [
+                f"{said(self.words[metric])} by {METRICS[metric].label} (mean interaction "
+                f"{written(self.interaction(metric))})"
+                for metric, asked in self.judged.items()
+                if asked == question
+            ]
             about = QUESTIONS.get(question, f"On the question {question!r}")
-            told += f" {about} their heads {said(self.words[metric])}: "
-            told += f"{METRICS[metric].label} has a mean interaction of "
-            told += f"{written(self.interaction(metric))}."
+            told += f" {about} their heads {', and '.join(found)}."
         if len(self.table) < 2:
             told += " One model has no interval over models: compare several."
         return told
@@ -189,7 +187,8 @@ def compare_heads(
         for name, model in models.items()
     }
     rows, measured, notes = [], {}, []
-    judged: dict[str, str] = {}
+    questions: dict[str, None] = {}
+    n_layers = 1
     for name in track(opened, len(opened), "comparing models", progress):
         model = opened[name]
         analysis = (
@@ -198,13 +197,12 @@ def compare_heads(
         found, few = _measured(analysis, groups, probes)
         if few:
             notes.append(f"{name}: {len(analysis.heads)} heads are too many for all groups")
-        deep = analysis.heads["layer"].nunique() > 1
-        for question, metric in (("answer", "l_acc" if deep else PROBED), ("end", "eos_l_acc")):
-            if question in analysis.data.asked and judged.get(question) != "l_acc":
-                judged[question] = metric
+        questions |= dict.fromkeys(analysis.data.asked)
+        n_layers = max(n_layers, analysis.heads["layer"].nunique())
         rows.append({"model": name, **_row(analysis, found)})
         measured[name] = found
     metrics = tuple(name for name in METRICS if any(name in found for found in measured.values()))
+    judged = judged_metrics(list(questions), n_layers)
     return Comparison(pd.DataFrame(rows), metrics, judged, measured, tuple(notes))
 
 
@@ -214,7 +212,7 @@ def _measured(
     """Values of groups by metric, and whether there are too many heads for what was asked."""
     if analysis.known_groups is not None:
         known = {metric: analysis.known_groups.values(metric) for metric in analysis.pairs}
-        return {name: GroupValues(Ends.of_values(v), v) for name, v in known.items()}, False
+        return {name: GroupValues(EndValues.of_values(v), v) for name, v in known.items()}, False
     many = len(analysis.heads) > LARGEST_EXACT and "all" in (groups, probes)
     alone = {metric: np.diag(matrix) for metric, matrix in analysis.pairs.items()}
     if many:
@@ -253,7 +251,7 @@ def said(word: str) -> str:
     """Put a word into a sentence about heads."""
     verbs = {"cooperate": "cooperate", "redundant": "are redundant"}
     verbs["neither"] = "neither cooperate nor repeat each other"
-    return verbs.get(word, "do not clearly cooperate or repeat each other (undecided)")
+    return verbs.get(word, "may cooperate or repeat each other, which is undecided,")
 
 
 def written(interval: MeanInterval, form: str = ".3f") -> str:

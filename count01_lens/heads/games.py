@@ -90,8 +90,7 @@ def interactions_by_group(
     Arguments are those of `interactions`.
     """
     n = check_values(values)
-    _check_order(order, n)
-    check_choice("index", index, get_args(Index))
+    check_kind(order, index, n)
     table = np.asarray(values, dtype=float)
     masks = _groups_up_to(order, n)
     sizes = subset_sizes(masks)
@@ -197,10 +196,19 @@ def check_values(values: Float[Array, "*game mask"]) -> int:
     return n
 
 
-def _check_order(order: int, n_heads: int) -> None:
-    check_int("order", order, at_least=1)
-    if order > n_heads:
+def check_kind(order: int, index: str, n_heads: int) -> None:
+    """Raise unless some number of heads have interactions of this order and index."""
+    if check_int("order", order, at_least=1) > n_heads:
         raise ValueError(f"order: expected at most {n_heads}, the number of heads, got {order}")
+    check_choice("index", index, get_args(Index))
+
+
+def check_share(share: float) -> float:
+    """Raise unless a share is above 0 and at most 1."""
+    number = check_number("share", share, above=0)
+    if number > 1:
+        raise ValueError(f"share: expected a number above 0 and at most 1, got {share!r}")
+    return number
 
 
 def _averages(
@@ -272,8 +280,7 @@ def _as_tensor(
 
 def _reach(values: Float[Array, " mask"], share: float) -> Bool[Array, " mask"]:
     check_values(values)
-    if check_number("share", share, above=0) > 1:
-        raise ValueError(f"share: expected a number above 0 and at most 1, got {share!r}")
+    share = check_share(share)
     tolerance = 4 * np.spacing(np.abs(values).max())
     gains = values - values[0]
     return np.asarray(gains >= share * gains[-1] - tolerance)

@@ -9,10 +9,10 @@ from jaxtyping import Float
 
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice
+from count01_lens.heads.end_values import EndValues, largest_groups
 from count01_lens.heads.group_numbers import OF_ALL, ends_numbers, group_numbers
 from count01_lens.heads.groups import LARGEST_EXACT, as_rows, fit_all
 from count01_lens.heads.head_data import HeadData
-from count01_lens.heads.mean_interaction import Ends, largest_groups
 from count01_lens.heads.metrics import Groups, Starts, metrics_of
 
 WhichGroups = Literal["ends", "all"]
@@ -23,7 +23,7 @@ PROBED = "s_acc"  # the metric that needs a fit for each group
 class GroupValues:
     """Values of groups by a metric: those at the ends and, where they were measured, of all."""
 
-    ends: Ends
+    ends: EndValues
     values: Float[Array, " mask"] | None = None
 
     @property
@@ -79,7 +79,7 @@ def measure_groups(
         values, none = metric.measure(large), metric.of_no_heads(data)
         but_one = float(values[:-1].mean()) if data.n_heads > 1 else none
         single = float(np.mean(alone[metric.name]))
-        ends = Ends(data.n_heads, none, single, but_one, float(values[-1]))
+        ends = EndValues(data.n_heads, none, single, but_one, float(values[-1]))
         found[metric.name] = GroupValues(ends, everything.get(metric.name))
     return MeasuredGroups(found, large.fits.starts)
 

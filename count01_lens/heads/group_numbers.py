@@ -3,15 +3,15 @@
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from count01_lens.common.intervals import Intervals
 from count01_lens.common.types import Array
+from count01_lens.heads.end_values import EndValues
 from count01_lens.heads.games import explained_by_order, shapley_interactions, smallest_groups
-from count01_lens.heads.mean_interaction import Ends
-from count01_lens.heads.roles import Thresholds, influence
-from count01_lens.heads.verdict import INTERACTION
+from count01_lens.heads.labels import LABELS, influence, words_of_heads
+from count01_lens.heads.thresholds import THRESHOLDS
 
 NEARLY = 0.99  # of what all heads gain over none
 ORDERS = (1, 2, 3)
-LABELS = ("facilitating", "interfering", "irrelevant", "undecided")
 # Columns, in their order, of which those of the ends need no more than 2a + 2 groups.
 OF_ENDS = ("none", "whole", "first_gain", "last_gain", "mean_interaction")
 OF_ALL = (
@@ -23,7 +23,7 @@ OF_ALL = (
 )
 
 
-def ends_numbers(ends: Ends) -> dict[str, float]:
+def ends_numbers(ends: EndValues) -> dict[str, float]:
     """Return the numbers that follow from the smallest and the largest groups."""
     return {name: float(getattr(ends, name)) for name in OF_ENDS}
 
@@ -40,34 +40,31 @@ def group_numbers(values: Float[Array, " mask"]) -> dict[str, float]:
         redundant_pairs: shares of pairs with an interaction of at least +0.01, at most −0.01.
         explained_1, _2, _3: share of the variance over groups that single heads, pairs and triples
         explain. heads_for_99: size of the smallest group with 99 % of what all heads gain over
-        none. facilitating, interfering, irrelevant, undecided: numbers of heads (`label_heads`).
+        none. facilitating, interfering, irrelevant, undecided: numbers of heads (`point_labels`).
     """
     n = len(values).bit_length() - 1
     matrix = shapley_interactions(values)
     pairs = matrix[np.triu_indices(n, 1)]
     some = len(pairs) > 0
     explained = explained_by_order(values)
-    labels = label_heads(values, np.diag(matrix))
+    labels = point_labels(values, np.diag(matrix))
     return {
-        **ends_numbers(Ends.of_values(values)),
-        "cooperating_pairs": float((pairs >= INTERACTION).mean()) if some else np.nan,
-        "redundant_pairs": float((pairs <= -INTERACTION).mean()) if some else np.nan,
+        **ends_numbers(EndValues.of_values(values)),
+        "cooperating_pairs": float((pairs >= THRESHOLDS.mean).mean()) if some else np.nan,
+        "redundant_pairs": float((pairs <= -THRESHOLDS.mean).mean()) if some else np.nan,
         **{f"explained_{order}": float(explained[order - 1 : order].sum()) for order in ORDERS},
         "heads_for_99": float(np.bitwise_count(smallest_groups(values, NEARLY)[0])),
         **{label: float((labels == label).sum()) for label in LABELS},
     }
 
 
-def label_heads(
+def point_labels(
     values: Float[Array, " mask"], worth: Float[Array, " head"]
 ) -> Shaped[Array, " head"]:
-    """Call heads facilitating, interfering or irrelevant, by the values of all groups.
+    """Words for heads by Shapley values taken as exact, without intervals over prompts.
 
-    Facilitating and interfering heads are those with a Shapley value above +0.01 and below −0.01;
-    irrelevant ones change the value of a group by no more than 0.01, in the mean. Others, which
-    help as much as they harm, are undecided. The bounds are those of `heads.roles`.
+    These are the words of `heads.labels`, which also has the intervals that a word for one model
+    should have; over many moments and models, their numbers say how much words change.
     """
-    least = Thresholds().head
-    idle = np.array([influence(values, head) <= least for head in range(len(worth))])
-    # A head that changes little is worth little.
-    return np.select([worth > least, worth < -least, idle], LABELS[:3], LABELS[3])
+    changes = np.array([influence(values, head) for head in range(len(worth))])
+    return words_of_heads(Intervals(worth, worth, worth), changes, THRESHOLDS.head)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from scipy.stats import rankdata
 
 from count01_lens.common.progress import counted, track
@@ -19,6 +19,10 @@ from count01_lens.heads.probe_fits import Fits, fit_probes
 
 Masks = Bool[Array, "group head"]
 Starts = Float[Array, "group row feature_and_bias"]
+# Is told whose answers some of the groups were looked at (a question, or the probe), the places of
+# these groups, and which prompts they get right.
+Noted = Callable[[str, Int[Array, " some"], Bool[Array, "some prompt"]], None]
+PROBE = "probe"
 # Groups at a time, and numbers at a time: their logits should fit a processor's cache.
 _TOGETHER, _NUMBERS = 256, 1_000_000
 # What a head gives varies by rounding alone if by less than this many roundings of its size: a sum
@@ -43,6 +47,7 @@ class Groups:
 
     Their probes start from weights such as those of smaller groups, or are fitted already. What
     takes long shows its progress, if that is True, or None and somebody is likely to look on.
+    `noted` is told which prompts each group gets right, whose mean is all that is kept here.
     """
 
     def __init__(
@@ -53,9 +58,10 @@ class Groups:
         start: Starts | None = None,
         fits: Fits | None = None,
         progress: bool | None = False,
+        noted: Noted | None = None,
     ):
         self.data, self.masks, self._start, self._fits = data, masks, start, fits
-        self.progress = progress
+        self.progress, self.noted = progress, noted
 
     @cached_property
     def accuracy(self) -> dict[str, Float[Array, " group"]]:
@@ -66,7 +72,7 @@ class Groups:
         """
         data = self.data
         if data.group_logits is None:
-            return {name: self._added_up(asked) for name, asked in data.asked.items()}
+            return {name: self._added_up(name, asked) for name, asked in data.asked.items()}
         missing = np.flatnonzero(~self._run.all(axis=1))
         total = len(missing) * len(data.asked)
         with counted(total, "running the model with groups of heads", self.progress) as advance:
@@ -74,7 +80,9 @@ class Groups:
                 which = missing[numbers]
                 asked, column = data.asked[name], list(data.asked).index(name)
                 self._check_finite(name, which, logits)
-                self._found[which, column] = asked.right_by_logits(logits).mean(axis=-1)
+                right = asked.right_by_logits(logits)
+                self._note(name, which, right)
+                self._found[which, column] = right.mean(axis=-1)
                 self._run[which, column] = True
                 advance(len(which))
         return {name: self._found[:, column] for column, name in enumerate(data.asked)}
@@ -120,17 +128,28 @@ class Groups:
     def probe_accuracy(self) -> Float[Array, " group"]:
         """Accuracy of these probes on the test prompts."""
         flat = self.data.test_outputs.reshape(len(self.data.test_outputs), -1)
-        return self.fits.scores(flat, self.data.test_labels)
+        right = self.fits.predict(flat) == self.data.test_labels[:, None]
+        self._note(PROBE, np.arange(len(self.masks)), right.T)
+        return np.asarray(right.mean(axis=0))
 
-    def _added_up(self, asked: AskedHeads) -> Float[Array, " group"]:
+    def _note(
+        self, source: str, which: Int[Array, " some"], right: Bool[Array, "some prompt"]
+    ) -> None:
+        if self.noted is not None:
+            self.noted(source, which, right)
+
+    def _added_up(self, name: str, asked: AskedHeads) -> Float[Array, " group"]:
         by_head, rest = asked.gains.in_range().leads()
         flat = by_head.reshape(len(by_head), -1)
-        parts = self.parts(at_once=_NUMBERS // rest.size)
-        found = []
-        for part in parts:
+        found: list[Float[Array, " part"]] = []
+        done = 0
+        for part in self.parts(at_once=_NUMBERS // rest.size):
             leads = (part @ flat).reshape(len(part), *rest.shape)
             leads += rest
-            found.append(asked.right(leads).mean(axis=1))
+            right = asked.right(leads)
+            self._note(name, np.arange(done, done + len(part)), right)
+            found.append(right.mean(axis=1))
+            done += len(part)
         return np.concatenate(found)
 
     def parts(self, at_once: int = _TOGETHER) -> list[Float[Array, "part head"]]:
@@ -147,7 +166,9 @@ class Metric:
     """Something to measure of groups of heads.
 
     Attributes:
-        of_no_heads: the value of the empty group.
+        without_heads: what the empty group has: which prompts it gets right, or one number.
+        right_by: whose right answers the metric is the mean of: the question that the model is
+            asked, or the probe; None if it is no mean over prompts.
         question: what it is about; a task without this question does not have the metric.
     """
 
@@ -155,8 +176,13 @@ class Metric:
     label: str
     meaning: str
     measure: Callable[[Groups], Float[Array, " group"]]
-    of_no_heads: Callable[[HeadData], float]
+    without_heads: Callable[[HeadData], Shaped[Array, " prompt_or_one"]]
+    right_by: str | None
     question: str = "answer"
+
+    def of_no_heads(self, data: HeadData) -> float:
+        """The value of the empty group."""
+        return float(self.without_heads(data).mean())
 
 
 def roc_auc(groups: Groups) -> Float[Array, " group"]:
@@ -220,17 +246,24 @@ def areas(
     return np.asarray((ranks - positives * (positives + 1) / 2) / (positives * negatives))
 
 
-def accuracy_without_heads(data: HeadData, question: str) -> float:
-    """Accuracy of what no head writes: biases and, in some models, the skip connection."""
-    return float(Groups(data, np.zeros((1, data.n_heads), dtype=bool)).accuracy[question][0])
+def right_without_heads(data: HeadData, question: str) -> Bool[Array, " prompt"]:
+    """Tell what is answered rightly by what no head writes: biases, in some models the skip."""
+    found: dict[str, Bool[Array, "group prompt"]] = {}
+
+    def note(source: str, _: Array, right: Bool[Array, "group prompt"]) -> None:
+        found[source] = right
+
+    # Groups are measured by all questions together.
+    _ = Groups(data, np.zeros((1, data.n_heads), dtype=bool), noted=note).accuracy
+    return np.asarray(found[question][0])
 
 
-def accuracy_of_majority(data: HeadData) -> float:
-    """Accuracy of always giving the answer that is most frequent in training."""
+def right_by_majority(data: HeadData) -> Bool[Array, " prompt"]:
+    """Tell where the answer is the most frequent one in training."""
     # Of equally frequent ones the later, as of equal logits.
     counts = np.bincount(data.train_answers)
     most = len(counts) - 1 - int(counts[::-1].argmax())
-    return float((data.answer.answers == most).mean())
+    return np.asarray(data.answer.answers == most)
 
 
 METRICS: dict[str, Metric] = {
@@ -241,7 +274,8 @@ METRICS: dict[str, Metric] = {
             label="l-acc",
             meaning="accuracy of the answer with all other heads taken out",
             measure=lambda groups: groups.accuracy["answer"],
-            of_no_heads=lambda data: accuracy_without_heads(data, "answer"),
+            without_heads=lambda data: right_without_heads(data, "answer"),
+            right_by="answer",
         ),
         Metric(
             name="roc_auc",
@@ -249,21 +283,24 @@ METRICS: dict[str, Metric] = {
             meaning="how well what the head writes into a logit ranks prompts, whatever the "
             "threshold",
             measure=roc_auc,
-            of_no_heads=lambda data: 0.5,
+            without_heads=lambda data: np.array([0.5]),
+            right_by=None,
         ),
         Metric(
             name="s_acc",
             label="s-acc",
             meaning="accuracy of a linear probe fitted to the head's output on training prompts",
             measure=lambda groups: groups.probe_accuracy,
-            of_no_heads=accuracy_of_majority,
+            without_heads=right_by_majority,
+            right_by=PROBE,
         ),
         Metric(
             name="eos_l_acc",
             label="[EOS] l-acc",
             meaning="how often '[EOS]' follows the answer with all other heads taken out",
             measure=lambda groups: groups.accuracy["end"],
-            of_no_heads=lambda data: accuracy_without_heads(data, "end"),
+            without_heads=lambda data: right_without_heads(data, "end"),
+            right_by="end",
             question="end",
         ),
     )

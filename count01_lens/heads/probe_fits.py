@@ -115,6 +115,16 @@ class ClassifierFits(Fits):
         return np.column_stack(columns).astype(self.classes.dtype)
 
 
+class LostProbe:
+    """Stands for the probe of a loaded analysis, which no file holds: only its name is known."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"only the name of one ({self.name}), in a loaded analysis: analyse the model again"
+
+
 def fit_probes(
     X: Float[Array, "sample feature"],
     y: Shaped[Array, " sample"],

@@ -1,99 +1,237 @@
 """Compete or cooperate, in words that stand for stated numbers.
 
-For each question, the Shapley values φ of the heads and the interaction indices I of the pairs:
+Of each question, by a metric: the mean interaction I of all pairs with its interval over test
+prompts (and, over several models, over seeds: `heads.comparison`). A word is given only where the
+whole interval is beyond its bound:
 
-* **cooperate**: the mean interaction is at least +0.01: pairs are worth more together than apart;
-* **redundant**: it is at most −0.01: what one head brings, others have already (an ensemble);
-* **neither**: between the two;
-* **compete**, in addition: heads with φ ≤ −0.02, which work against the rest.
+* **cooperate**: I is at least +0.01: heads are worth more together than apart;
+* **redundant**: I is at most −0.01: what one head brings, others have already;
+* **neither**: I is between the two. Null: heads whose gains add up, I = 0;
+* **undecided**: the interval leaves more than one of these open.
 
-The metric is s-acc, what heads know, for models of one layer. Heads of several layers work through
-each other, which no probe sees: there it is l-acc, and the mean is told apart, of pairs within a
-layer and of pairs between two.
+Three references stand beside it. Exact copies of one head would have I = −gain / (a − 1). Heads as
+good as these, but independent given the answer, have diminishing returns, too, so a negative I
+alone does not tell that heads repeat each other: whether groups do better or worse than groups of
+independent heads is told apart (`heads.independence`). And heads that **interfere**: their Shapley
+value is below zero, they work against the rest (`heads.labels`).
+
+The metrics are s-acc, what heads know, and l-acc, what they answer together. Heads of several
+layers work through each other, which no probe sees: there it is l-acc alone, and the mean is told
+apart, of pairs within a layer and of pairs between two.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+import pandas as pd
+from jaxtyping import Float, Int
 
+from count01_lens.common.intervals import simultaneous_intervals
+from count01_lens.common.text import plural, signed
 from count01_lens.common.types import Array
+from count01_lens.heads.ends import Ends
+from count01_lens.heads.games import smallest_groups
+from count01_lens.heads.independence import IndependentHeads
+from count01_lens.heads.labels import HeadLabels
+from count01_lens.heads.thresholds import THRESHOLDS, Thresholds
 
-INTERACTION, AGAINST = 0.01, -0.02
+_DOES = {"cooperate": "cooperate", "redundant": "are redundant"}
+_DOES |= {"neither": "neither cooperate nor repeat each other"}
+_DOES |= {"undecided": "may cooperate or repeat each other: this is undecided"}
+_BY = {"s_acc": ("in what they know", "s-acc"), "l_acc": ("in what they answer together", "l-acc")}
+_AGAINST_INDEPENDENT = {
+    "better": "groups do better than independent heads of the same quality: they complement each "
+    "other",
+    "worse": "groups do worse than independent heads of the same quality: they share their "
+    "mistakes",
+    "alike": "groups do as well as independent heads of the same quality",
+    "undecided": "whether groups do as well as independent heads is undecided",
+}
+_WHERE = {"answer": "On the answer", "end": "On '[EOS]'"}
 
 
-@dataclass(frozen=True)
-class TaskVerdict:
-    """On a question of the task: the word, the mean over pairs, and heads that compete.
+def word_of(low: float, high: float, bound: float = THRESHOLDS.mean) -> str:
+    """Name what heads do by the interval of their mean interaction.
 
-    `names` are what all heads are called; their numbers if there are none. `within` and `between`
-    are the means over pairs of one layer and of two, for models of several layers.
+    >>> word_of(0.011, 0.02), word_of(-0.02, -0.01), word_of(-0.005, 0.009), word_of(0.0, 0.02)
+    ('cooperate', 'redundant', 'neither', 'undecided')
+    """
+    if low >= bound:
+        return "cooperate"
+    if high <= -bound:
+        return "redundant"
+    return "neither" if -bound < low and high < bound else "undecided"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Finding:
+    """What a metric says about a question.
+
+    Attributes:
+        word: "cooperate", "redundant", "neither" or "undecided".
+        mean_interaction: of all pairs, with its interval (low, high) over test prompts.
+        copies: what the mean interaction of exact copies would be.
+        independent: how groups do against groups of independent heads; None where that is not
+            known.
+        interfering: heads that work against the rest; None where not all groups are known.
+        enough: the fewest heads that reach 99 % of what all reach beyond none; likewise.
+        within, between: means over pairs of one layer and of two, for models of several layers.
+        names: what all heads are called.
     """
 
-    task: str
-    word: str
+    question: str
+    metric: str
     mean_interaction: float
-    competing: tuple[int, ...]
-    names: tuple[str, ...] = ()
+    low: float
+    high: float
+    copies: float
+    names: tuple[str, ...]
+    independent: IndependentHeads | None = None
+    interfering: tuple[int, ...] | None = None
+    enough: int | None = None
     within: float | None = None
     between: float | None = None
+    thresholds: Thresholds = THRESHOLDS
+
+    @property
+    def word(self) -> str:
+        """What heads do."""
+        return word_of(self.low, self.high, self.thresholds.mean)
+
+    @property
+    def against_independent(self) -> str | None:
+        """How groups do against groups of independent heads: "better", "worse", "alike"."""
+        found, bound = self.independent, self.thresholds.beyond
+        if found is None:
+            return None
+        if found.low > bound:
+            return "better"
+        if found.high < -bound:
+            return "worse"
+        return "alike" if -bound <= found.low and found.high <= bound else "undecided"
+
+    @property
+    def summary(self) -> str:
+        """What heads do, in a few words."""
+        by, mean = _BY.get(self.metric), _three(self.mean_interaction)
+        how = f"{_DOES[self.word]} " + (f"({mean})" if by is None else f"{by[0]} ({by[1]}, {mean})")
+        return f"{how}; {self._against()}" if self.interfering else how
 
     def __str__(self) -> str:
-        verb = {"cooperate": "cooperate", "redundant": "are redundant"}.get(
-            self.word, "neither cooperate nor repeat each other"
-        )
-        apart = ""
+        layers = ""
         if self.between is not None:
-            inside = "" if self.within is None else f"{self.within:+.3f} within layers, "
-            apart = f"; {inside}{self.between:+.3f} between layers"
-        text = f"they {verb} (mean interaction {self.mean_interaction:+.3f}{apart})"
-        if self.competing:
-            heads = ", ".join(self.names[h] if self.names else str(h) for h in self.competing)
-            text += f", and {len(self.competing)} work against the rest (heads {heads})"
-        return text
+            inside = "" if self.within is None else f"{_three(self.within)} within layers, "
+            layers = f"{inside}{_three(self.between)} between layers; "
+        numbers = (
+            f"mean interaction {_three(self.mean_interaction)}, 95 % interval {_three(self.low)} "
+            f"to {_three(self.high)}; {layers}exact copies {_three(self.copies)}"
+        )
+        by = "{} ({})".format(*_BY[self.metric]) if self.metric in _BY else ""
+        does = f"heads {_DOES[self.word]} {by}".rstrip()
+        return "; ".join([f"{does}: {numbers}", *self._more()])
+
+    def _more(self) -> list[str]:
+        """What is known beyond the mean of pairs."""
+        said = []
+        if self.independent is not None:
+            how = _AGAINST_INDEPENDENT[self.against_independent or ""]
+            said.append(f"{how} ({_three(self.independent.beyond)})")
+        if self.enough is not None:
+            verb = "is" if self.enough == 1 else "are"
+            said.append(f"{self.enough} of {len(self.names)} {verb} enough for 99 %")
+        return [*said, self._against()] if self.interfering else said
+
+    def _against(self) -> str:
+        names = [self.names[head] for head in self.interfering or ()]
+        verb = "works" if len(names) == 1 else "work"
+        return f"{plural(len(names), 'head')} {verb} against the rest ({', '.join(names)})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Verdict:
-    """The verdicts on all tasks."""
+    """The findings on all questions, by all metrics that are judged."""
 
-    tasks: tuple[TaskVerdict, ...]
+    findings: tuple[Finding, ...]
 
-    def __getitem__(self, task: str) -> TaskVerdict:
-        return next(verdict for verdict in self.tasks if verdict.task == task)
+    def __getitem__(self, name: str) -> Finding:
+        """The finding by a metric, or the first on a question."""
+        for finding in self.findings:
+            if name in (finding.metric, finding.question):
+                return finding
+        known = [finding.metric for finding in self.findings]
+        raise KeyError(f"verdict: expected one of {known} or a question, got {name!r}")
+
+    @property
+    def summary(self) -> str:
+        """The answer in a few words: a sentence for each question."""
+        said = []
+        for question in dict.fromkeys(each.question for each in self.findings):
+            found = [each.summary for each in self.findings if each.question == question]
+            said.append(f"{_where(question)} heads {', and '.join(found)}.")
+        return " ".join(said)
 
     def __str__(self) -> str:
-        names = {"answer": "On the answer", "end": "On '[EOS]'"}
-        said = (
-            f"{names.get(each.task, f'On the question {each.task!r}')} {each}"
-            for each in self.tasks
-        )
-        return ". ".join(said) + "."
+        return "\n".join(f"{_where(each.question)} {each}." for each in self.findings)
 
 
-def judge(
-    interactions: Mapping[str, Float[Array, "head head"]],
-    names: Sequence[str] = (),
-    layers: Sequence[int] = (),
-) -> Verdict:
-    """Judge each task by its interaction matrix, Shapley values on the diagonal.
+def _where(question: str) -> str:
+    return _WHERE.get(question, f"On the question {question!r}")
 
-    `names` are what heads are called in words; by default their numbers. `layers` are those of the
-    heads, if they are of several.
-    """
-    verdicts = []
-    for task, matrix in interactions.items():
-        first, second = np.triu_indices(len(matrix), 1)
-        pairs = matrix[first, second]
-        mean = float(pairs.mean())
-        competing = np.flatnonzero(np.diag(matrix) <= AGAINST).tolist()
-        clear = "cooperate" if mean > 0 else "redundant"
-        word = clear if abs(mean) >= INTERACTION else "neither"
-        parts: dict[str, float] = {}
-        if len(set(layers)) > 1:
-            same = np.asarray(layers)[first] == np.asarray(layers)[second]
-            chosen = {"within": same, "between": ~same}
-            parts = {name: float(pairs[some].mean()) for name, some in chosen.items() if some.any()}
-        verdicts.append(TaskVerdict(task, word, mean, tuple(competing), tuple(names), **parts))
-    return Verdict(tuple(verdicts))
+
+def finding_of(
+    metric: str,
+    question: str,
+    ends: Ends,
+    *,
+    names: Sequence[str],
+    layers: Sequence[int],
+    labels: HeadLabels | None = None,
+    values: Float[Array, " mask"] | None = None,
+    independent: IndependentHeads | None = None,
+) -> Finding:
+    """Put together what is known; labels, values and independent heads with all groups only."""
+    found = simultaneous_intervals(ends.by_prompt[:, None], level=THRESHOLDS.level)
+    mean, low, high = (float(part[0]) for part in found)
+    more: dict[str, Any] = {}
+    if labels is not None:
+        more["interfering"] = labels.with_label("interfering")
+        more |= _by_layers(labels.pairs, np.asarray(layers))
+    if values is not None:
+        more["enough"] = int(smallest_groups(values)[0]).bit_count()
+    return Finding(
+        question=question,
+        metric=metric,
+        mean_interaction=mean,
+        low=low,
+        high=high,
+        copies=-ends.gain / (len(names) - 1),
+        names=tuple(names),
+        independent=independent,
+        **more,
+    )
+
+
+def _by_layers(pairs: pd.DataFrame, layers: Int[Array, " head"]) -> dict[str, float]:
+    """Mean interactions of pairs of one layer and of two, if there are several layers."""
+    if len(set(layers.tolist())) == 1:
+        return {}
+    same = layers[pairs["first"]] == layers[pairs["second"]]
+    chosen = {"within": same, "between": ~same}
+    return {
+        name: float(pairs.loc[some, "interaction"].mean())
+        for name, some in chosen.items()
+        if some.any()
+    }
+
+
+def judged_metrics(questions: Sequence[str], n_layers: int) -> dict[str, str]:
+    """Metrics that are judged, each with its question."""
+    of_answer = ["s_acc", "l_acc"] if n_layers == 1 else ["l_acc"]
+    asked = {**dict.fromkeys(of_answer, "answer"), "eos_l_acc": "end"}
+    return {metric: question for metric, question in asked.items() if question in questions}
+
+
+def _three(value: float) -> str:
+    return signed(value, ".3f") if abs(value) >= 0.0005 else "0.000"

@@ -18,7 +18,7 @@ from count01_lens.heads.group_measures import (
     check_which,
     measure_groups,
 )
-from count01_lens.heads.group_numbers import label_heads
+from count01_lens.heads.group_numbers import point_labels
 from count01_lens.heads.metrics import METRICS, Starts, metrics_of
 from count01_lens.tasks.dataset import Splits
 from count01_lens.training.evolution import Moment, follow
@@ -70,7 +70,7 @@ def group_evolution(
     """Measure what heads are worth together, after each of some epochs, for all models of a run.
 
     The mean interaction over pairs is exact in every case: it follows from the groups at the ends,
-    of one head and of all but one (`heads.mean_interaction`). Which pairs cooperate, what each head
+    of one head and of all but one (`heads.ends`). Which pairs cooperate, what each head
     is worth and how large a group has to be need all groups: two seconds for a model of 16 heads at
     one moment, and minutes if a probe is to be fitted to each.
 
@@ -127,5 +127,5 @@ def _tables(moment: Moment, metrics: Mapping[str, GroupValues]) -> list[pd.DataF
         if found.values is not None:
             worth = shapley_values(found.values)
             heads[f"shapley_{metric}"] = worth
-            heads[f"label_{metric}"] = label_heads(found.values, worth)
+            heads[f"label_{metric}"] = point_labels(found.values, worth)
     return [pd.DataFrame(rows), pd.DataFrame({**moment.place, **heads})]

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from count01_lens.common.types import Array
 from count01_lens.heads.comparison import Comparison
 from count01_lens.heads.metrics import METRICS
-from count01_lens.heads.verdict import INTERACTION
+from count01_lens.heads.thresholds import THRESHOLDS
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure, answer_colours, drawable
 
 MOST_MAPS = 24  # more models than this are not drawn one by one
@@ -84,7 +84,7 @@ def plot_means(comparison: Comparison) -> Figure:
     metrics = comparison.metrics
     figure = NotebookFigure(figsize=(6.4, 0.9 + 0.62 * len(metrics)), layout="constrained")
     axes = figure.add_subplot()
-    axes.axvspan(-INTERACTION, INTERACTION, color=NEUTRAL, alpha=0.15, lw=0)
+    axes.axvspan(-THRESHOLDS.mean, THRESHOLDS.mean, color=NEUTRAL, alpha=0.15, lw=0)
     axes.axvline(0, color=NEUTRAL, lw=0.8)
     for row, metric in enumerate(metrics):
         values, interval = (

@@ -16,9 +16,9 @@ from count01_lens.common.text import number, percent, plural
 from count01_lens.common.types import Array
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.comparison import Comparison, written, written_signed
-from count01_lens.heads.group_numbers import LABELS
+from count01_lens.heads.labels import LABELS
 from count01_lens.heads.metrics import CATEGORIES, METRICS
-from count01_lens.heads.verdict import INTERACTION
+from count01_lens.heads.thresholds import THRESHOLDS
 from count01_lens.views.comparison_plots import (
     MOST_MAPS,
     plot_all_interactions,
@@ -32,9 +32,9 @@ from count01_lens.views.report_page import Part, report_page
 
 _WORDS = (
     f"Heads cooperate if the 95 % interval of the mean interaction over models is at or above "
-    f"+{INTERACTION:g}, are redundant if it is at or below −{INTERACTION:g}, and do neither if it "
-    "is between the two; else it is undecided. The interval is Student's t over models: if these "
-    "are seeds of one recipe, it says what other seeds would give in the mean."
+    f"+{THRESHOLDS.mean:g}, are redundant if it is at or below −{THRESHOLDS.mean:g}, and do "
+    "neither if it is between the two; else it is undecided. The interval is Student's t over "
+    "models: if these are seeds of one recipe, it says what other seeds would give in the mean."
 )
 
 

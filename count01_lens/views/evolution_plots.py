@@ -16,9 +16,9 @@ from matplotlib.ticker import MaxNLocator
 from count01_lens.common.text import plural
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice, check_int
-from count01_lens.heads.group_numbers import LABELS
+from count01_lens.heads.labels import LABELS
 from count01_lens.heads.metrics import METRICS
-from count01_lens.heads.verdict import INTERACTION
+from count01_lens.heads.thresholds import THRESHOLDS
 from count01_lens.training.group_evolution import GroupEvolution
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure, pale
 
@@ -126,7 +126,7 @@ def draw_accuracy(axes: Axes, heads: pd.DataFrame) -> None:
 
 def draw_interactions(axes: Axes, table: pd.DataFrame) -> None:
     """Draw the mean interaction over pairs of every model by every metric, and its mean."""
-    axes.axhspan(-INTERACTION, INTERACTION, color=NEUTRAL, alpha=0.12, lw=0)
+    axes.axhspan(-THRESHOLDS.mean, THRESHOLDS.mean, color=NEUTRAL, alpha=0.12, lw=0)
     axes.axhline(0, color="black", lw=0.8)
     for metric, rows in table.groupby("metric", sort=False):
         colour = _OF_METRIC.get(str(metric), NEUTRAL)

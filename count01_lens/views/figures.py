@@ -31,6 +31,15 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
+def axes_of(ax: Axes | None, width: float, height: float) -> tuple[Figure, Axes]:
+    """Return the axes that were given and their figure, or those of a new figure."""
+    if ax is None:
+        return new_figure(width, height)
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure, ax
+
+
 def as_bytes(figure: Figure, kind: str) -> bytes:
     """Render a figure; the same figure gives the same bytes."""
     from matplotlib import rc_context

@@ -29,9 +29,15 @@ from count01_lens.views.effect_plots import has_effects
 from count01_lens.views.effect_plots import plot_effects as plot_effects
 from count01_lens.views.effect_plots import plot_lifts as plot_lifts
 from count01_lens.views.figures import END, FIVE, FOUR, MOST_HEADS, NEUTRAL, new_figure
+from count01_lens.views.group_curve import curve_table as curve_table
+from count01_lens.views.group_curve import groups_by_size as groups_by_size
+from count01_lens.views.group_curve import plot_group_curve as plot_group_curve
 from count01_lens.views.heat_maps import plot_gains as plot_gains
 from count01_lens.views.heat_maps import plot_interactions as plot_interactions
 from count01_lens.views.heat_maps import plot_pairs as plot_pairs
+from count01_lens.views.network_plot import network_of as network_of
+from count01_lens.views.network_plot import plot_cooperation as plot_cooperation
+from count01_lens.views.network_plot import plot_network as plot_network
 from count01_lens.views.output_tiles import tile_of, tiles_figure
 from count01_lens.views.wording import Words, of_count01
 
@@ -53,6 +59,8 @@ def draw_all(model: HookedTransformer, analysis: HeadAnalysis) -> dict[str, Figu
     if has_effects(analysis):
         figures["effects"] = plot_effects(analysis)
     if analysis.known_groups is not None:
+        if len(analysis.heads) > 1:
+            figures["cooperation"] = plot_cooperation(analysis)
         figures["groups"] = plot_groups(analysis)
         for metric in analysis.pairs:
             figures[f"interactions_{metric}"] = plot_interactions(analysis, metric)
@@ -89,14 +97,6 @@ def plot_groups(analysis: HeadAnalysis) -> Figure:
     axes.legend(frameon=False, loc="lower right")
     axes.grid(axis="y", alpha=0.3)
     return figure
-
-
-def groups_by_size(analysis: HeadAnalysis) -> pd.DataFrame:
-    """Quantiles of each metric over the groups of each size: the data of `plot_groups`."""
-    groups = analysis.groups().set_index("size")[["l_acc", "roc_auc", "s_acc"]]
-    quantiles = groups.rename_axis(columns="metric").stack().groupby(["size", "metric"])
-    shares = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
-    return pd.DataFrame(quantiles.quantile(shares).unstack())
 
 
 def plot_head_outputs(

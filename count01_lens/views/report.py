@@ -28,6 +28,7 @@ from count01_lens.views.report_figures import MOST_TILES, groups_part, pairs_par
 from count01_lens.views.report_heads import effects_part, heads_part, readouts_part
 from count01_lens.views.report_looks import looks_part
 from count01_lens.views.report_page import Part, report_page
+from count01_lens.views.report_verdict import verdict_part
 from count01_lens.views.wording import Words, of_count01, output_texts, title_of
 
 SENTENCE = "0110212=4"
@@ -51,6 +52,7 @@ def write_report(
             analysis.check_made_from(model, task)
         words = Words.of(analysis, model)
         parts = [
+            verdict_part(analysis, words),
             heads_part(analysis, words),
             readouts_part(analysis, words),
             effects_part(analysis, words),

@@ -1,6 +1,7 @@
 """The figures of a report, each with its data, a caption, and words for those who cannot see it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,14 @@ from count01_lens.common.types import Array
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.groups import LARGEST_EXACT
 from count01_lens.heads.metrics import METRICS
+from count01_lens.heads.structure import Structure
 from count01_lens.views import plots
 from count01_lens.views.figures import as_bytes
+from count01_lens.views.group_curve import curve_in_words
 from count01_lens.views.heat_maps import lowest_shown, with_pairs
+from count01_lens.views.network_plot import network_in_words
 from count01_lens.views.pieces import (
+    bullets,
     choose_image,
     download,
     figure,
@@ -106,7 +111,14 @@ def _all_groups_part(analysis: HeadAnalysis, words: Words) -> Part:
     )
     if not others_replaced(analysis).endswith("zero"):
         text += f" In a group, all other heads are {others_replaced(analysis)}."
-    content = [paragraph(text), figures(_group_figures(analysis, words, worth))]
+    structure = analysis.structure()
+    content = [
+        paragraph(text),
+        figures([_cooperation_figure(analysis, structure)]),
+        paragraph(f"How heads stand to each other, by {METRICS[structure.metric].label}:"),
+        bullets(structure.sentences),
+        figures(_group_figures(analysis, words, worth)),
+    ]
     values = _worth_table(worth, words)
     return Part("groups", _GROUPS, [*content, unfolding("Shapley values as a table", values)])
 
@@ -146,6 +158,33 @@ def _worth_table(worth: pd.DataFrame, words: Words) -> Markup:
     ]
     columns = ["head", *(METRICS[metric].label for metric in metrics)]
     return table(columns, rows, "Shapley values by head")
+
+
+def _cooperation_figure(analysis: HeadAnalysis, structure: Structure) -> Markup:
+    """The network of heads and the metric by size of group, by the metric of the verdict."""
+    metric = structure.metric
+    label, network = METRICS[metric].label, plots.network_of(analysis, metric)
+    curve = plots.curve_table(analysis, metric)
+    pairs, heads = network_in_words(network, label)
+    strongest = "".join(
+        f"; the strongest {kind} one is of heads {edge['first']} and {edge['second']} "
+        f"({signed(edge['interaction'])})"
+        for kind, edge in network.edges.groupby("label").last().iterrows()
+    )
+    return drawn_with_data(
+        plots.plot_cooperation(analysis, metric),
+        "network_heads.csv",
+        network.nodes,
+        f"Network of heads, and {label} by number of heads. {heads}; {pairs}{strongest}. "
+        f"All groups: {curve_in_words(curve)}.",
+        "Left: heads, the larger the more they are worth, and the pairs that cooperate or are "
+        "redundant. Right: all groups; exact copies would have the same from one head on.",
+        {
+            "network_pairs.csv": network.edges,
+            "group_curve.csv": curve.reset_index(),
+            "takeover.csv": structure.takeover_table(),
+        },
+    )
 
 
 def _group_figures(analysis: HeadAnalysis, words: Words, worth: pd.DataFrame) -> Iterable[Markup]:
@@ -197,10 +236,17 @@ def _shapley_figure(analysis: HeadAnalysis, words: Words, worth: pd.DataFrame) -
     )
 
 
-def drawn_with_data(drawn: Figure, name: str, data: pd.DataFrame, alt: str, caption: str) -> Markup:
-    """Write a figure with a link to its numbers."""
+def drawn_with_data(
+    drawn: Figure,
+    name: str,
+    data: pd.DataFrame,
+    alt: str,
+    caption: str,
+    more: Mapping[str, pd.DataFrame] = MappingProxyType({}),
+) -> Markup:
+    """Write a figure with a link to its numbers, and to more of them by the names of files."""
     image = choose_image(lambda: as_bytes(drawn, "svg"), lambda: as_bytes(drawn, "png"))
-    return figure(image, alt, caption, [csv_link(name, data)])
+    return figure(image, alt, caption, [csv_link(*each) for each in [(name, data), *more.items()]])
 
 
 def csv_link(name: str, data: pd.DataFrame) -> Markup:

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from count01_lens.common.text import number, percent, signed
 from count01_lens.heads.analysis import HeadAnalysis
-from count01_lens.heads.metrics import FAILED, METRICS, SUCCESSFUL, accuracy_of_majority, metrics_of
+from count01_lens.heads.metrics import FAILED, METRICS, SUCCESSFUL, metrics_of, right_by_majority
 from count01_lens.views import plots
 from count01_lens.views.effect_plots import EFFECTS, effects_in_words, has_effects
 from count01_lens.views.pieces import badge, bullets, figures, paragraph, table, unfolding
@@ -74,7 +74,7 @@ def _bounds(analysis: HeadAnalysis, words: Words) -> str:
             f"Right on all but the ties, {ties.sum()} of {len(ties)} sentences, would be an s-acc "
             f"of {1 - ties.mean():.4f}."
         )
-    majority = accuracy_of_majority(analysis.data)
+    majority = float(right_by_majority(analysis.data).mean())
     return text + f"Always giving the most frequent answer would be an s-acc of {majority:.4f}."
 
 

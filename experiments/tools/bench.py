@@ -20,6 +20,8 @@ from typing import Any
 
 from count01_lens.common.storage import json_bytes, write_atomically
 from count01_lens.common.versions import library_versions
+from experiments.tools import bench_games
+from experiments.tools.timing import best
 
 OUTPUT = Path("bench.json")
 SAMPLE = 32  # sentences on which sequences are timed; the rest is scaled
@@ -37,7 +39,7 @@ def forward_sequences() -> dict[str, float]:
             model(_padded(batch))
 
     with torch.no_grad():
-        seconds = min(_best(partial(run, batch_size), 3) for batch_size in (1, 4, 16))
+        seconds = min(best(partial(run, batch_size), 3) for batch_size in (1, 4, 16))
     return {"seconds": seconds * len(sequences) / SAMPLE}
 
 
@@ -49,7 +51,7 @@ def forward_compact() -> dict[str, float]:
 
     model, test = _model(), _split("test")
     with torch.no_grad():
-        return {"seconds": _best(lambda: cl.compact_logits(model, test), 40)}
+        return {"seconds": best(lambda: cl.compact_logits(model, test), 40)}
 
 
 def forward_closed_form() -> dict[str, float]:
@@ -64,7 +66,7 @@ def forward_closed_form() -> dict[str, float]:
     form, counts = cl.CountForm.from_models([_model()]), _split("test").counts
     with torch.no_grad(), one_thread():
         return {
-            "seconds": _best(
+            "seconds": best(
                 lambda: form.logits(Multiplicities.of(counts, AT_EQUALS, torch.float32)), 500
             )
         }
@@ -75,7 +77,7 @@ def epoch_sequences() -> dict[str, float]:
     split = _split("train")
     batches = list(_chunks(split.sequences()[: 64 * 3], 64))
     _, step = _sequence_trainer()
-    seconds = _best(lambda: [step(_padded(batch)) for batch in batches], 3)
+    seconds = best(lambda: [step(_padded(batch)) for batch in batches], 3)
     return {"seconds": seconds * len(split) / (64 * len(batches))}
 
 
@@ -92,7 +94,7 @@ def epoch_compact() -> dict[str, float]:
             with model.hooks(fwd_hooks=compact_hooks(counts)):
                 step(compact_tokens(counts))
 
-    return {"seconds": _best(run, 3) * len(split) / (64 * len(batches))}
+    return {"seconds": best(run, 3) * len(split) / (64 * len(batches))}
 
 
 def epoch_closed_form() -> dict[str, float]:
@@ -126,7 +128,7 @@ def verify_up_to_200() -> dict[str, float]:
     import count01_lens as cl
 
     model = _model()
-    return {"seconds": _best(lambda: cl.verify(model), 2)}
+    return {"seconds": best(lambda: cl.verify(model), 2)}
 
 
 def analyze_heads() -> dict[str, float]:
@@ -134,7 +136,7 @@ def analyze_heads() -> dict[str, float]:
     import count01_lens as cl
 
     model = _model()
-    return {"seconds": _best(lambda: cl.analyze_heads(model), 3)}
+    return {"seconds": best(lambda: cl.analyze_heads(model), 3)}
 
 
 def all_groups() -> dict[str, float]:
@@ -142,7 +144,7 @@ def all_groups() -> dict[str, float]:
     import count01_lens as cl
 
     analysis = cl.analyze_heads(_model())
-    seconds = _best(lambda: analysis.groups(progress=False), 1)
+    seconds = best(lambda: analysis.groups(progress=False), 1)
     return {"seconds": seconds, "worst_gradient": analysis.worst_gradient}
 
 
@@ -154,7 +156,7 @@ def probes_of_all_groups() -> dict[str, float]:
 
     data = _head_data()
     masks = as_rows(np.arange(1, 2**16), 16)
-    return {"seconds": _best(lambda: fit_all(data, masks), 1)}
+    return {"seconds": best(lambda: fit_all(data, masks), 1)}
 
 
 def probes_by_scikit_learn() -> dict[str, float]:
@@ -192,7 +194,7 @@ def sweep_of_w01() -> dict[str, float]:
     import count01_lens as cl
 
     model = _model()
-    return {"seconds": _best(lambda: cl.sweep_attention(model, "w01"), 2)}
+    return {"seconds": best(lambda: cl.sweep_attention(model, "w01"), 2)}
 
 
 def patcher_one_head() -> dict[str, float]:
@@ -274,7 +276,7 @@ def _groups(road: Any, n_layers: int) -> dict[str, float]:
         runs = road(HookRunner(model), prompts, range(20), Replacement("zero"))
         assert sum(len(part) for part in runs(masks)) == len(masks)
 
-    return {"seconds": _best(run, 2)}
+    return {"seconds": best(run, 2)}
 
 
 def ground_truth() -> dict[str, float]:
@@ -288,15 +290,15 @@ def ground_truth() -> dict[str, float]:
 
 def import_package() -> dict[str, float]:
     """`import count01_lens` in a new interpreter, less the interpreter's own start."""
-    bare = _best(lambda: _run([sys.executable, "-c", "pass"]), 5)
-    whole = _best(lambda: _run([sys.executable, "-c", "import count01_lens"]), 5)
+    bare = best(lambda: _run([sys.executable, "-c", "pass"]), 5)
+    whole = best(lambda: _run([sys.executable, "-c", "import count01_lens"]), 5)
     return {"seconds": whole - bare}
 
 
 def show_help() -> dict[str, float]:
     """`count01-lens --help`, from start to end."""
     program = Path(sys.executable).parent / "count01-lens"
-    return {"seconds": _best(lambda: _run([str(program), "--help"]), 5)}
+    return {"seconds": best(lambda: _run([str(program), "--help"]), 5)}
 
 
 MEASUREMENTS: list[Callable[[], dict[str, float]]] = [
@@ -323,6 +325,7 @@ MEASUREMENTS: list[Callable[[], dict[str, float]]] = [
     ground_truth,
     import_package,
     show_help,
+    *bench_games.MEASUREMENTS,
 ]
 
 # Name, numerator, denominator: how many times faster the second is than the first.
@@ -338,6 +341,7 @@ RATIOS = [
         "deep_groups_run_plainly",
         "deep_groups_sharing_runs",
     ),
+    *bench_games.RATIOS,
 ]
 
 
@@ -398,7 +402,7 @@ def _epochs(models: int, epochs: int = 3) -> dict[str, float]:
 
     config = cl.TrainConfig(epochs=epochs)
     run = lambda: cl.train(config, seeds=range(models), snapshot_epochs=[])  # noqa: E731
-    return {"seconds": _best(run, 2) / epochs}
+    return {"seconds": best(run, 2) / epochs}
 
 
 def _sequence_trainer() -> tuple[Any, Callable[[Any], None]]:
@@ -433,16 +437,6 @@ def _padded(sequences: Any) -> Any:
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _best(run: Callable[[], Any], repetitions: int) -> float:
-    """Shortest of several times: the least disturbed one."""
-    run_times = []
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        run()
-        run_times.append(time.perf_counter() - start)
-    return min(run_times)
 
 
 def _run(command: list[str]) -> None:

@@ -12,7 +12,7 @@ import torch
 
 import count01_lens as cl
 from count01_lens.heads.games import shapley_interactions
-from count01_lens.heads.roles import find_roles
+from count01_lens.heads.labels import label_heads
 from experiments import ground_truth as suite
 from experiments.ground_truth_checks import (
     ablate_single_heads,
@@ -121,7 +121,7 @@ def test_the_score_is_one_on_models_without_noise(judged):
 
 def test_single_head_ablation_overlooks_copies(judged):
     table = suite.scores(judged[1]).set_index(["method", "role"])
-    recall = table.loc[("ablation, accuracy, threshold", "working"), "recall"]
+    recall = table.loc[("ablation, accuracy, threshold", "facilitating"), "recall"]
     assert recall < 0.9
     assert not any(role in ("copies", "cooperating") for method, role in table.index
                    if method != suite.OURS)  # fmt: skip
@@ -130,22 +130,22 @@ def test_single_head_ablation_overlooks_copies(judged):
 def wrong_truths(one):
     """The truth with one mistake each, of every kind that this model allows."""
     truth = one.truth
-    working, idle = truth.working[0], truth.idle[:1]
-    yield replace(truth, working=truth.working[1:])
-    yield replace(truth, idle=tuple(sorted({*truth.idle, working})))
-    yield replace(truth, opposing=tuple(sorted({*truth.opposing, working})))
+    working, idle = truth.facilitating[0], truth.irrelevant[:1]
+    yield replace(truth, facilitating=truth.facilitating[1:])
+    yield replace(truth, irrelevant=tuple(sorted({*truth.irrelevant, working})))
+    yield replace(truth, interfering=tuple(sorted({*truth.interfering, working})))
     for head in idle:
-        yield replace(truth, idle=truth.idle[1:])
-        yield replace(truth, working=tuple(sorted({*truth.working, head})))
+        yield replace(truth, irrelevant=truth.irrelevant[1:])
+        yield replace(truth, facilitating=tuple(sorted({*truth.facilitating, head})))
         yield replace(truth, cooperating=(*truth.cooperating, tuple(sorted((working, head)))))
-    if truth.opposing:
-        yield replace(truth, opposing=truth.opposing[1:])
+    if truth.interfering:
+        yield replace(truth, interfering=truth.interfering[1:])
     for role in ("copies", "cooperating"):
         if getattr(truth, role):
             yield replace(truth, **{role: getattr(truth, role)[1:]})
         strangers = [
             pair
-            for pair in combinations(truth.working, 2)
+            for pair in combinations(truth.facilitating, 2)
             if pair not in (*truth.copies, *truth.cooperating)
         ]
         for pair in strangers[:1]:
@@ -155,7 +155,7 @@ def wrong_truths(one):
 def test_a_wrong_truth_is_noticed_by_brute_force_and_by_the_score(planted, values):
     tried = 0
     for seed, one in planted.items():
-        found = find_roles(values[seed])
+        found = suite.roles_of(label_heads(values[seed]))
         assert found == one.truth
         for wrong in wrong_truths(one):
             tried += 1
@@ -168,7 +168,7 @@ def test_a_broken_model_is_noticed(planted):
     """Without the output of one head of each working slot, the truth about it no longer holds."""
     for one in planted.values():
         broken = with_noise(one, 0.0)
-        head = one.truth.working[0]
+        head = one.truth.facilitating[0]
         layer, number = divmod(head, broken.model.cfg.n_heads)
         broken.model.blocks[layer].attn.W_O.data[number] = 0.0
         assert complaints(broken), one.seed
@@ -220,7 +220,7 @@ def test_logit_differences_show_no_cooperation_where_heads_add_up(planted):
 
 def test_scores_by_hand():
     columns = ["noise", "method", "role", "hits", "false_alarms", "misses"]
-    rows = [(0.0, "m", "working", 3, 1, 0), (0.0, "m", "working", 1, 0, 2)]
+    rows = [(0.0, "m", "facilitating", 3, 1, 0), (0.0, "m", "facilitating", 1, 0, 2)]
     (row,) = suite.scores(pd.DataFrame(rows, columns=columns)).to_dict("records")
     assert (row["precision"], row["recall"]) == (4 / 5, 4 / 6)
 
@@ -236,7 +236,7 @@ def test_results_are_written(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "scores.svg").stat().st_size > 5000
     kept = suite.numbers(models, table)
     assert kept["models"] == 1
-    assert kept["working_recall_noise_0"] == 1.0
+    assert kept["facilitating_recall_noise_0"] == 1.0
 
 
 def test_it_is_part_of_the_bench_and_the_page_has_what_was_judged():

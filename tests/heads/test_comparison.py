@@ -82,8 +82,8 @@ def test_models_with_a_known_answer():
     assert (ensembles.table["s_acc_mean_interaction"] < -0.1).all()
     same = cl.compare_heads({name: cl.cooperative_model() for name in "abc"}, TINY)
     assert same.words["s_acc"] == "cooperate"
-    assert same.judged == {"answer": "s_acc", "end": "eos_l_acc"}
-    assert same.answer.startswith("3 models. On the answer their heads cooperate: s-acc has a mean")
+    assert same.judged == {"s_acc": "answer", "l_acc": "answer", "eos_l_acc": "end"}
+    assert same.answer.startswith("3 models. On the answer their heads cooperate by s-acc (mean in")
     assert "coop" not in repr(ensembles).splitlines()[1]
 
 
@@ -127,7 +127,7 @@ def test_deep_models_on_another_task_are_judged_by_l_acc():
     task = cl.Task.split(cl.Prompts(tokens, 1 + tokens[:, 2] % 3), test=0.4, seed=0)
     model = two_layers()
     found = cl.compare_heads({"one": model, "two": model}, task)
-    assert found.judged == {"answer": "l_acc"}
+    assert found.judged == {"l_acc": "answer"}
     assert "eos_l_acc" not in found.metrics
     assert found.interaction("l_acc").low == pytest.approx(found.interaction("l_acc").mean)
 

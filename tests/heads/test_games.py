@@ -1,4 +1,4 @@
-"""Indices of interaction against their definitions, shapiq, and their own axioms."""
+"""Indices of interaction, shares of variance and least groups by their definitions and shapiq."""
 
 import itertools
 import math
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import count01_lens as cl
 from count01_lens.heads.games import (
     check_values,
     dividends,
@@ -201,70 +202,6 @@ def test_several_games_at_once(index):
             np.testing.assert_allclose(together[i, j], function(games[i, j]), atol=1e-14)
 
 
-games_of_four = st.lists(st.floats(-10, 10, allow_subnormal=False), min_size=16, max_size=16).map(
-    np.array
-)
-
-
-@given(games_of_four)
-def test_dividends_and_back(values):
-    found = dividends(values)
-    for group in range(16):
-        assert found[group] == pytest.approx(together(values, group, 0), abs=1e-12)
-    np.testing.assert_allclose(from_dividends(found), values, atol=1e-12)
-    np.testing.assert_allclose(dividends(from_dividends(values)), values, atol=1e-12)
-
-
-@given(games_of_four, st.integers(1, 4))
-def test_what_sums_to_what_all_heads_gain(values, order):
-    for index in ("shapley_taylor", "faithful"):
-        sums = np.nansum(interactions_by_group(values, order, index)[1:])
-        assert sums == pytest.approx(values[-1] - values[0], abs=1e-11)
-    assert shapley_values(values).sum() == pytest.approx(values[-1] - values[0], abs=1e-11)
-
-
-@given(
-    games_of_four, games_of_four, st.floats(-3, 3), st.sampled_from([*INDICES]), st.integers(1, 4)
-)
-def test_indices_are_linear(v, w, factor, index, order):
-    both, one, other = (interactions_by_group(x, order, index) for x in (v + factor * w, v, w))
-    np.testing.assert_allclose(both, one + factor * other, atol=1e-11)
-
-
-@given(games_of_four, st.floats(-5, 5), st.sampled_from([*INDICES]), st.integers(1, 4))
-def test_a_dummy_has_what_it_adds_and_interacts_with_nobody(values, worth, index, order):
-    masks = np.arange(16)
-    dummy = values[masks & ~4] + worth * (masks >> 2 & 1)
-    found = interactions_by_group(dummy, order, index)
-    assert found[4] == pytest.approx(worth, abs=1e-11)
-    groups = masks[(masks & 4 > 0) & (masks != 4) & (subset_sizes(masks) <= order)]
-    np.testing.assert_allclose(found[groups], 0, atol=1e-11)
-
-
-@given(games_of_four, st.permutations(range(4)), st.sampled_from([*INDICES]), st.integers(1, 4))
-def test_interactions_move_with_the_heads(values, renamed, index, order):
-    """Symmetry: heads that do the same have the same, whatever their numbers."""
-    masks = np.arange(16)
-    moved = sum((masks >> head & 1) << new for head, new in enumerate(renamed))
-    other = np.empty(16)
-    other[moved] = values
-    np.testing.assert_allclose(
-        interactions_by_group(other, order, index)[moved],
-        interactions_by_group(values, order, index),
-        atol=1e-11,
-    )
-
-
-def test_shapley_taylor_gives_interactions_of_more_heads_to_groups_of_the_order():
-    """Interaction distribution: a dividend of four heads is shared by its pairs alone."""
-    alone = np.zeros(32)
-    alone[0b01111] = 1.0
-    found = interactions(from_dividends(alone), 2, "shapley_taylor")
-    np.testing.assert_allclose(np.diag(found), 0, atol=1e-14)
-    np.testing.assert_allclose(found[np.triu_indices(4, 1)], 1 / 6)
-    np.testing.assert_allclose(found[4], 0, atol=1e-14)
-
-
 def test_precision_does_not_go_with_the_number_of_heads():
     """Of 16 heads a million times off zero, against the definition summed in another order."""
     n, head = 16, 3
@@ -370,3 +307,35 @@ def test_orders_indices_and_shares_that_there_are_not():
     with pytest.raises((ValueError, TypeError), match="'shapley' or 'banzhaf'|index"):
         interactions(values, 2, "core")
     assert check_values(values) == 3
+
+
+def test_an_analysis_has_them_by_metric():
+    analysis = cl.analyze_heads(cl.build_model(cl.ModelConfig(d_embed=8, n_heads=4), seed=1))
+    # What cannot be answered is refused before groups are measured.
+    for call, message in [
+        (lambda: analysis.interactions("s_acc", order=5), "order: expected at most 4"),
+        (lambda: analysis.smallest_groups("s_acc", share=2), "share: expected"),
+        (lambda: analysis.dividends("accuracy"), "metric: expected 'l_acc' or"),
+        (lambda: analysis.explained("accuracy"), "metric: expected 'l_acc' or"),
+        (lambda: analysis.interactions("accuracy", 3), "metric: expected 'l_acc' or"),
+        (lambda: analysis.smallest_groups("accuracy"), "metric: expected 'l_acc' or"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert not analysis._computed
+    groups = analysis.groups().set_index("mask")["l_acc"]
+    added = analysis.dividends("l_acc")
+    for mask, value in groups.items():
+        assert added[within(mask)].sum() == pytest.approx(value)
+    values = np.append(added[0], groups)
+    for index in INDICES:
+        found = analysis.interactions("l_acc", 3, index)
+        np.testing.assert_array_equal(found, interactions(values, 3, index))
+    explained = analysis.explained("l_acc")
+    assert (explained.name, explained.index.name) == ("l_acc", "order")
+    assert explained.index.tolist() == [1, 2, 3, 4]
+    np.testing.assert_allclose(explained, explained_by_order(values))
+    for share in (0.5, 0.99):
+        found = analysis.smallest_groups("l_acc", share)
+        masks = [sum(1 << head for head in heads) for heads in found]
+        assert masks == smallest_groups(values, share).tolist()

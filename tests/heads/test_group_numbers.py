@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from count01_lens.heads.games import shapley_values
-from count01_lens.heads.group_numbers import LABELS, OF_ALL, OF_ENDS, group_numbers, label_heads
+from count01_lens.heads.group_numbers import OF_ALL, OF_ENDS, group_numbers, point_labels
+from count01_lens.heads.labels import LABELS
 
 
 def game(n_heads, value):
@@ -41,7 +42,7 @@ def test_copies_and_a_head_that_harms():
 
 def test_a_head_that_helps_as_much_as_it_harms_is_undecided():
     values = game(2, lambda heads: {0: 0.5, 1: 0.7, 2: 0.5, 3: 0.3}[sum(1 << h for h in heads)])
-    labels = label_heads(values, shapley_values(values))
+    labels = point_labels(values, shapley_values(values))
     assert labels.tolist() == ["undecided", "interfering"]
     assert set(labels) <= set(LABELS)
 

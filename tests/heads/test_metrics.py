@@ -293,7 +293,8 @@ def test_adding_a_metric_is_adding_a_record(monkeypatch, tmp_path):
         label="number of heads",
         meaning="how many heads there are",
         measure=lambda groups: groups.masks.sum(axis=1).astype(float),
-        of_no_heads=lambda data: 0.0,
+        without_heads=lambda data: np.zeros(1),
+        right_by=None,
     )
     monkeypatch.setitem(METRICS, "members", metric)
     model = build_model(ModelConfig(d_embed=6, n_heads=3), seed=1)

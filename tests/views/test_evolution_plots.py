@@ -5,7 +5,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 import count01_lens as cl
-from count01_lens.heads.group_numbers import LABELS
+from count01_lens.heads.labels import LABELS
 from count01_lens.views.evolution_plots import draw_labels, falls_below_zero
 from count01_lens.views.figures import FIVE, as_bytes, new_figure
 from tests.helpers import TINY

@@ -19,6 +19,8 @@ from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
 from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.dataset import SplitSpec, make_splits
+from count01_lens.views import plots
+from count01_lens.views.network_plot import network_in_words
 from tests.helpers import EVIL, SVG, TINY, Outline, csv_of, two_layers
 
 MODEL = build_model(ModelConfig(d_embed=8, n_heads=4), seed=1)
@@ -49,11 +51,11 @@ def test_a_report_has_it_all(whole):
         assert escape(readout) in page
     parts = re.findall(r'<a href="#(\w+)">', page)
     assert parts == ["heads", "readouts", "pairs", "groups", "looks", "sentence", "making"]
-    # Pairs by four metrics, gains, groups, Shapley values, four interactions, ratios, outputs,
-    # logits: each with its data.
-    assert len(outline.all("img")) == 14
+    # Pairs by four metrics, gains, the network, groups, Shapley values, four interactions, ratios,
+    # outputs, logits: each with its data, of the network four tables.
+    assert len(outline.all("img")) == 15
     names = [link["download"] for link in outline.all("a") if "download" in link]
-    assert len(names) == len(set(names)) == 15
+    assert len(names) == len(set(names)) == 19
     assert page.count("CircuitsVis.render(") == 3
     assert "numpy" in page
     ties = TINY.test.ties.double()
@@ -87,6 +89,30 @@ def test_the_numbers_in_a_report_are_those_of_the_analysis(whole):
     assert outputs["head_3_1"].to_numpy() == pytest.approx(
         analysis.data.test_outputs[:, 3, 1], rel=1e-4
     )
+
+
+def test_the_network_comes_first_of_all_groups(whole):
+    analysis, page = whole
+    for sentence in analysis.structure().sentences:
+        assert escape(sentence) in page
+    network = plots.network_of(analysis)
+    nodes, edges = csv_of(page, "network_heads.csv"), csv_of(page, "network_pairs.csv")
+    assert nodes["label"].tolist() == network.nodes["label"].tolist()
+    assert nodes["shapley"].tolist() == pytest.approx(network.nodes["shapley"], rel=1e-5)
+    assert edges["interaction"].tolist() == pytest.approx(network.edges["interaction"], rel=1e-5)
+    curve = csv_of(page, "group_curve.csv")
+    assert curve["mean"].tolist() == pytest.approx(plots.curve_table(analysis)["mean"], rel=1e-5)
+    takeover = csv_of(page, "takeover.csv")[["0", "1", "2", "3"]].to_numpy()
+    assert takeover == pytest.approx(analysis.structure().takeover, rel=1e-4, abs=1e-9)
+    places = [
+        page.index(name) for name in ("network_heads.csv", "groups_by_size.csv", "shapley.csv")
+    ]
+    assert places == sorted(places)
+    alts = [image["alt"] for image in Outline(page).all("img")]
+    (alt,) = [alt for alt in alts if alt.startswith("Network of heads")]
+    strongest = network.edges.iloc[-1]
+    assert f"of heads {strongest['first']} and {strongest['second']}" in alt
+    assert all(text in alt for text in network_in_words(network, "s-acc"))
 
 
 def test_the_same_analysis_gives_the_same_bytes(whole, tmp_path):

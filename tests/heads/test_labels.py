@@ -1,12 +1,32 @@
-"""Roles of heads on games whose roles are known by hand, against brute force, and when renamed."""
+"""Words for heads on games known by hand, against brute force, when renamed, and with intervals."""
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from count01_lens.heads.contributions import ContributionsInWork
 from count01_lens.heads.games import shapley_values
-from count01_lens.heads.roles import Roles, Thresholds, find_roles
+from count01_lens.heads.labels import label_heads
+from count01_lens.heads.thresholds import Thresholds
+
+
+class Roles(NamedTuple):
+    """Heads and pairs by their words."""
+
+    facilitating: tuple
+    irrelevant: tuple
+    interfering: tuple
+    copies: tuple
+    cooperating: tuple
+
+
+def roles_of(values, thresholds=Thresholds(), contributions=None):  # noqa: B008
+    labels = label_heads(values, contributions, thresholds)
+    alone = (labels.with_label(word) for word in Roles._fields[:3])
+    return Roles(*alone, labels.copies, labels.pairs_with_label("cooperating"))
+
 
 EXACT = Thresholds(head=1e-12, pair=1e-12, copies=1e-12)
 
@@ -52,9 +72,9 @@ BY_HAND = {
 
 @pytest.mark.parametrize("thresholds", [Thresholds(), EXACT], ids=["default", "exact"])
 @pytest.mark.parametrize("name", BY_HAND)
-def test_roles_by_hand(name, thresholds):
+def test_words_by_hand(name, thresholds):
     n, value, expected = BY_HAND[name]
-    assert find_roles(game(n, value), thresholds) == expected
+    assert roles_of(game(n, value), thresholds) == expected
 
 
 def by_orders(values, n, block, measure):
@@ -96,9 +116,9 @@ def roles_by_orders(values, n, thresholds):
         if min(worth[i], worth[j]) > thresholds.head and together > thresholds.pair:
             cooperating.append((i, j))
     return Roles(
-        working=tuple(i for i in range(n) if worth[i] > thresholds.head),
-        idle=tuple(i for i in range(n) if changes[i] <= thresholds.head),
-        opposing=tuple(i for i in range(n) if worth[i] < -thresholds.head),
+        facilitating=tuple(i for i in range(n) if worth[i] > thresholds.head),
+        irrelevant=tuple(i for i in range(n) if changes[i] <= thresholds.head),
+        interfering=tuple(i for i in range(n) if worth[i] < -thresholds.head),
         copies=tuple(copies),
         cooperating=tuple(cooperating),
     )
@@ -120,10 +140,10 @@ def test_random_games_by_orders_of_arrival():
     seen = set()
     for seed in range(60):
         values = random_game(seed)
-        found = find_roles(values, thresholds)
+        found = roles_of(values, thresholds)
         assert found == roles_by_orders(values, 4, thresholds), seed
-        seen |= {role for role in vars(found) if getattr(found, role)}
-    assert seen == {"working", "idle", "opposing", "copies", "cooperating"}
+        seen |= {role for role in Roles._fields if getattr(found, role)}
+    assert seen == {"facilitating", "irrelevant", "interfering", "copies", "cooperating"}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -131,8 +151,8 @@ def test_renaming_heads_renames_roles(seed):
     values, order = random_game(seed), np.random.default_rng(seed).permutation(4)
     renamed = game(4, lambda s: values[sum(1 << int(order[i]) for i in s)])
     new_name = np.argsort(order)
-    before, after = find_roles(values), find_roles(renamed)
-    for role in ("working", "idle", "opposing"):
+    before, after = roles_of(values), roles_of(renamed)
+    for role in ("facilitating", "irrelevant", "interfering"):
         assert sorted(int(new_name[i]) for i in getattr(before, role)) == list(getattr(after, role))
     for role in ("copies", "cooperating"):
         moved = sorted(tuple(sorted(map(int, new_name[list(p)]))) for p in getattr(before, role))
@@ -140,27 +160,27 @@ def test_renaming_heads_renames_roles(seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_an_idle_head_more_changes_nothing_else(seed):
+def test_an_irrelevant_head_more_changes_nothing_else(seed):
     values = random_game(seed)
     at = seed % 5
     wider = game(5, lambda s: values[sum(1 << (i - (i > at)) for i in s if i != at)])
-    before, after = find_roles(values), find_roles(wider)
+    before, after = roles_of(values), roles_of(wider)
     shift = lambda i: i + (i >= at)  # noqa: E731
-    assert after.idle == tuple(sorted([*map(shift, before.idle), at]))
-    assert after.working == tuple(map(shift, before.working))
-    assert after.opposing == tuple(map(shift, before.opposing))
+    assert after.irrelevant == tuple(sorted([*map(shift, before.irrelevant), at]))
+    assert after.facilitating == tuple(map(shift, before.facilitating))
+    assert after.interfering == tuple(map(shift, before.interfering))
     for role in ("copies", "cooperating"):
         assert getattr(after, role) == tuple((shift(i), shift(j)) for i, j in getattr(before, role))
 
 
 def test_thresholds_decide_what_is_zero():
     values = game(2, lambda s: 0.5 + 0.3 * (0 in s) + 0.02 * (1 in s))
-    assert find_roles(values).working == (0, 1)
-    assert find_roles(values, Thresholds(head=0.05)) == Roles((0,), (1,), (), (), ())
+    assert roles_of(values).facilitating == (0, 1)
+    assert roles_of(values, Thresholds(head=0.05)) == Roles((0,), (1,), (), (), ())
 
 
 def test_a_head_without_others():
-    assert find_roles(np.array([0.5, 1.0])) == Roles((0,), (), (), (), ())
+    assert roles_of(np.array([0.5, 1.0])) == Roles((0,), (), (), (), ())
 
 
 @pytest.mark.parametrize(
@@ -173,4 +193,60 @@ def test_a_head_without_others():
 )
 def test_bad_values(values, message):
     with pytest.raises(ValueError, match=message):
-        find_roles(values)
+        roles_of(values)
+
+
+def test_copy_shares_by_hand():
+    """What one head has already of what the other brings: all of copies, none of what adds up."""
+    either = label_heads(game(3, lambda s: 0.5 + 0.5 * bool(s & {0, 1}))).pairs
+    assert either.loc[0, ["label", "copy_share"]].tolist() == ["redundant", 1.0]
+    assert np.isnan(either["copy_share"][1:]).all()  # head 2 is irrelevant
+    part = label_heads(game(2, lambda s: [0.5, 0.8, 1.0][len(s)])).pairs
+    assert part["copy_share"][0] == pytest.approx(1 / 3)  # 0.1 of the 0.3 that either adds
+    apart = label_heads(game(2, lambda s: 0.25 * len(s))).pairs
+    assert apart["label"][0] == ""
+    together = label_heads(game(2, lambda s: [0.5, 0.6, 1.0][len(s)])).pairs
+    assert together["label"][0] == "cooperating"
+    assert np.isnan(together["copy_share"][0])
+
+
+def test_partners_are_named_on_both_sides():
+    labels = label_heads(game(3, lambda s: 0.5 + 0.5 * bool(2 in s and s & {0, 1}))).heads
+    assert labels["cooperating_with"].tolist() == [(2,), (2,), (0, 1)]
+    assert labels["redundant_with"].tolist() == [(1,), (0,), ()]
+
+
+def prompt_games(right):
+    """Values of all groups, and contributions of prompts, from which groups get which right."""
+    n_groups, n_prompts = right.shape
+    in_work = ContributionsInWork(n_groups.bit_length() - 1, n_prompts)
+    in_work.add(np.arange(n_groups), right)
+    return right.mean(axis=1), in_work.finished()
+
+
+def test_a_word_needs_an_interval_beyond_the_bound():
+    """One head answers 3 prompts of n more: worth 3/n, which few prompts cannot tell from nothing."""
+    for n, expected in ((60, "undecided"), (6000, "irrelevant")):
+        right = np.zeros((2, n), dtype=bool)
+        right[:, : n // 2] = True
+        right[1, n // 2 : n // 2 + 3] = True
+        values, contributions = prompt_games(right)
+        found = label_heads(values, contributions)
+        assert found.heads["label"].tolist() == [expected]
+        assert found.n_prompts == n
+        low, worth, high = found.heads.loc[0, ["low", "shapley", "high"]]
+        assert worth == pytest.approx(3 / n)
+        assert low < worth < high
+    right[1, n // 2 :] = True
+    assert roles_of(*prompt_games(right)[:1], contributions=prompt_games(right)[1]).facilitating
+
+
+def test_pairs_without_enough_prompts_get_no_word():
+    right = np.zeros((4, 40), dtype=bool)
+    right[3] = True  # only together
+    values, contributions = prompt_games(right)
+    assert label_heads(values, contributions).pairs["label"].tolist() == ["cooperating"]
+    right[3, 4:] = False  # in 4 of 40 prompts
+    values, contributions = prompt_games(right)
+    assert label_heads(values).pairs["label"].tolist() == ["cooperating"]  # if these were all
+    assert label_heads(values, contributions).pairs["label"].tolist() == [""]

@@ -1,20 +1,9 @@
-"""The mean interaction over all pairs, exactly, from 2a + 2 groups of a heads.
+"""Values of the smallest and the largest groups, from which the mean interaction of pairs follows.
 
-Averaged over the pairs of heads, the Shapley interaction
+    mean I = [ (v_a − v_(a−1)) − (v_1 − v_0) ] / (a − 1),
 
-    I_ij = Σ_S  |S|! (a−|S|−2)! / (a−1)!  [ v(S+i+j) − v(S+i) − v(S+j) + v(S) ]
-
-depends on v only through v_t, the mean value of the groups of t heads. A group of t heads is S+i+j
-for the pairs within it, S+i for those it divides, and S for those outside. With the weights, and
-with how many groups and pairs there are, these add up to 1, −2 and 1 times v_t / (a−1): for t from
-2, from 1 to a−1, and up to a−2. They cancel but at the two ends,
-
-    mean I_ij = [ (v_a − v_(a−1)) − (v_1 − v_0) ] / (a − 1):
-
-what a head adds to all others, minus what it adds to none, for each of the others. So heads
-cooperate in the mean if the last one to come adds more than the first, and are redundant if it adds
-less. No group of two heads or of half of them has a part in it; what it costs grows with the number
-of heads, not with that of groups.
+with v_t the mean value of the groups of t of a heads (`heads.ends` has why). Here are values by any
+metric, also one that is no mean over prompts such as ROC AUC, for tables over many models.
 """
 
 from dataclasses import dataclass
@@ -26,7 +15,7 @@ from count01_lens.common.types import Array
 
 
 @dataclass(frozen=True)
-class Ends:
+class EndValues:
     """The smallest and the largest groups of a number of heads, by a metric.
 
     Attributes:
@@ -44,7 +33,7 @@ class Ends:
     whole: float
 
     @classmethod
-    def of_values(cls, values: Float[Array, " mask"]) -> "Ends":
+    def of_values(cls, values: Float[Array, " mask"]) -> "EndValues":
         """Pick the groups at the ends from the values of all groups, by mask."""
         n = len(values).bit_length() - 1
         heads = 1 << np.arange(n)
