@@ -18,6 +18,8 @@ from .counts.verification import verify as verify
 from .heads.accuracy import accuracy as accuracy
 from .heads.analysis import HeadAnalysis as HeadAnalysis
 from .heads.analyze import analyze_heads as analyze_heads
+from .heads.comparison import Comparison as Comparison
+from .heads.comparison import compare_heads as compare_heads
 from .heads.probes import LinearSVM as LinearSVM
 from .heads.runners import head_logits as head_logits
 from .heads.runners import head_outputs as head_outputs
@@ -58,14 +60,18 @@ from .tasks.prompts import Task as Task
 from .tasks.rules import RuleError as RuleError
 from .tasks.task_names import COUNTING_TASKS as COUNTING_TASKS
 from .training.evolution import head_evolution as head_evolution
+from .training.group_evolution import GroupEvolution as GroupEvolution
+from .training.group_evolution import group_evolution as group_evolution
 from .training.model_sweep import model_grid as model_grid
 from .training.model_sweep import sweep_models as sweep_models
 from .training.recipe import TrainConfig as TrainConfig
+from .training.stored_run import load_run as load_run
 from .training.trainer import TrainingDivergedError as TrainingDivergedError
 from .training.training_run import train as train
 from .views.attention_view import compare_attention as compare_attention
 from .views.attention_view import show_attention as show_attention
 from .views.attribution_view import show_attribution as show_attribution
+from .views.evolution_plots import plot_evolution as plot_evolution
 from .views.widgets import AttentionPatcher as AttentionPatcher
 
 __version__: str

@@ -147,7 +147,7 @@ def _followed(
     start = result.snapshots[0]
     for epoch in epochs:
         steps = epoch * per_epoch
-        moved = _travelled(start, result.snapshots[steps], configs[0].model)
+        moved = travelled(start, result.snapshots[steps], configs[0].model)
         forms = split_stack(result.count_form(epoch=epoch))
         for number, (config, seed) in enumerate(zip(result.configs, result.seeds, strict=True)):
             yield {
@@ -168,7 +168,7 @@ def sum_of_rates(config: cl.TrainConfig, steps: int, per_epoch: int) -> float:
     return config.learning_rate * float(np.sum(left))
 
 
-def _travelled(start: Rows, end: Rows, model: cl.ModelConfig) -> dict[str, torch.Tensor]:
+def travelled(start: Rows, end: Rows, model: cl.ModelConfig) -> dict[str, torch.Tensor]:
     """How far weights went from their start, over their length there: all of them, and by part."""
     parts = {f"travelled_{part}": places_of(names, model) for part, names in PARTS.items()}
     parts["travelled"] = torch.arange(start.shape[1])

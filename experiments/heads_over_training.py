@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from count01_lens.jobs.job import Job
-from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
+from count01_lens.views.evolution_plots import draw_heads
+from count01_lens.views.figures import NotebookFigure
 from experiments.runs import by_seed, main_jobs, share, together
 from experiments.setup import Setup
 from experiments.suite import Load, Measured, Shown, main, spread
@@ -66,24 +67,9 @@ def _weight_change(heads: pd.DataFrame) -> float:
 
 
 def _figure(heads: pd.DataFrame) -> Shown:
-    seed = heads["seed"].min()
-    run = heads[heads["seed"] == seed]
+    run = heads[heads["seed"] == heads["seed"].min()]
     figure = NotebookFigure(figsize=(8, 4.4), layout="constrained")
-    axes = figure.add_subplot()
-    colours = {"successful": FOUR, "failed": FIVE, "mixed": NEUTRAL}
-    for _, line in run.groupby("head"):
-        last = line.iloc[-1]
-        width = 0.4 + 25 * last["head_weight"]
-        axes.plot(
-            line["epoch"], line["s_acc"], color=colours[last["category"]], lw=width, alpha=0.6
-        )
-    model = run.groupby("epoch")["accuracy"].first()
-    axes.plot(model.index, model, color="black", lw=1, ls="--", label="whole model")
-    for kind, colour in colours.items():
-        axes.plot([], [], color=colour, label=f"{kind} at the end")
-    axes.set(xlabel="epoch", ylabel="s-acc on the test split")
-    axes.set_title(f"16 heads during training (seed {seed}), line width by head weight")
-    axes.legend(loc="center right", fontsize=8)
+    draw_heads(figure.add_subplot(), run)
     alt = "s-acc of 16 heads over the epochs, and the accuracy of the whole model"
     return Shown(figure, alt, "Colours by what a head is at the end.")
 

@@ -389,3 +389,26 @@ def test_view_refuses_prompts_that_cannot_be_shown(tmp_path, monkeypatch, argume
     assert isinstance(done.exception, ValueError)
     assert message in str(done.exception)
     assert not (tmp_path / "page.html").exists()
+
+
+def test_compare_puts_checkpoints_side_by_side(tmp_path):
+    config = ModelConfig(d_embed=4, n_heads=2)
+    for seed, run_name in enumerate(("a", "b")):
+        (tmp_path / run_name).mkdir()
+        save_checkpoint(build_model(config, seed=seed), tmp_path / run_name / "seed-0")
+    paths = [tmp_path / "a" / "seed-0", tmp_path / "b" / "seed-0.safetensors"]
+    done = run("compare", *paths, "-o", tmp_path / "compare.html")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2 models. On the answer their heads ")
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == ["a/seed-0", "b/seed-0"]
+    assert f"written to {tmp_path / 'compare.html'}: open it in a browser" in done.stdout
+    assert "Heads of 2 models side by side" in (tmp_path / "compare.html").read_text("utf-8")
+    for arguments, message in (
+        ([paths[0], paths[0], "-o", tmp_path / "x.html"], "checkpoints: expected each one once"),
+        ([paths[0], "-o", tmp_path / "no" / "x.html"], "expected a file in a directory"),
+        ([paths[0], tmp_path / "none", "-o", tmp_path / "x.html"], "no such file"),
+    ):
+        refused = run("compare", *arguments)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert message in refused.stderr
+        assert not (tmp_path / "x.html").exists()

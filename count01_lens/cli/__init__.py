@@ -1,4 +1,4 @@
-"""The command line: `count01-lens train`, `verify`, `analyze`, `view`, `sweep`, `sweep-models`.
+"""The command line: `count01-lens train`, `verify`, `analyze`, `compare`, `view`, ….
 
 Nothing heavy is imported at the top of these modules: `count01-lens --help` must be instant.
 """
@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from count01_lens.cli.comparing import compare
 from count01_lens.cli.measuring import analyze, sweep, verify, view
 from count01_lens.cli.training import sweep_models, train
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, verify, analyze, view, sweep, sweep_models):
+for command in (train, verify, analyze, compare, view, sweep, sweep_models):
     app.command()(command)
 
 

@@ -82,18 +82,26 @@ class AskedHeads:
         heads, rest = (np.ldexp(part, -exponent) for part in (self.heads, self.rest))
         return replace(self, heads=heads, rest=rest)
 
-    def leads(self) -> tuple[Float[Array, "head prompt other"], Float[Array, "prompt other"]]:
+    def leads(self) -> tuple[Float[Array, "head other prompt"], Float[Array, "other prompt"]]:
         """By how much the right choice leads each other one: by each head, and by the rest."""
         prompts, others = np.arange(len(self.answers)), self._others()
         lead = self.heads[prompts, :, self.answers][:, :, None]
         behind = np.take_along_axis(self.heads, others[:, None], axis=2)
         rest = self.rest[prompts, self.answers][:, None] - np.take_along_axis(self.rest, others, 1)
-        return np.ascontiguousarray((lead - behind).transpose(1, 0, 2)), rest
+        return np.ascontiguousarray((lead - behind).transpose(1, 2, 0)), np.ascontiguousarray(
+            rest.T
+        )
 
-    def right(self, leads: Float[Array, "*group prompt other"]) -> Bool[Array, "*group prompt"]:
-        """Tell where the right choice wins; of equal logits that of the later choice does."""
-        wins_ties = self._others() < self.answers[:, None]
-        return np.asarray(((leads > 0) | (wins_ties & (leads == 0))).all(axis=-1))
+    def right(self, leads: Float[Array, "*group other prompt"]) -> Bool[Array, "*group prompt"]:
+        """Tell where the right choice wins; of equal logits that of the later choice does.
+
+        Prompts come last: over rows of them "all" is several times as fast as over a few others.
+        """
+        wins_ties = self.answers > self._others().T
+        found = leads >= 0
+        if not wins_ties.all():
+            found &= (leads > 0) | wins_ties
+        return np.asarray(found.all(axis=-2))
 
     def right_by_logits(
         self, logits: Float[Array, "*group prompt choice"]
@@ -101,7 +109,9 @@ class AskedHeads:
         """Tell where the right choice has the highest logit."""
         prompts = np.arange(len(self.answers))
         of_right = logits[..., prompts, self.answers][..., None]
-        return self.right(of_right - logits[..., prompts[:, None], self._others()])
+        return self.right(
+            (of_right - logits[..., prompts[:, None], self._others()]).swapaxes(-1, -2)
+        )
 
     def _others(self) -> Int[Array, "prompt other"]:
         """The wrong choices of each prompt, in their order."""

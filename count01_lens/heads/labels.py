@@ -116,7 +116,7 @@ def label_heads(
     n = len(matrix)
     of_heads, of_pairs = _intervals(matrix, contributions, thresholds.level)
     changes = np.array([influence(values, head) for head in range(n)])
-    label = _head_labels(of_heads, changes, thresholds.head)
+    label = words_of_heads(of_heads, changes, thresholds.head)
     pairs = _pair_table(values, of_pairs, label, thresholds)
     partners = {
         kind: [_partners(pairs[pairs["label"] == kind], head) for head in range(n)]
@@ -154,7 +154,8 @@ def _intervals(
     return of_heads, of_pairs
 
 
-def _head_labels(of_heads: Intervals, changes: Float[Array, " head"], bound: float) -> Array:
+def words_of_heads(of_heads: Intervals, changes: Float[Array, " head"], bound: float) -> Array:
+    """Words by the intervals of Shapley values, and by how much heads change anything."""
     inside = (of_heads.low >= -bound) & (of_heads.high <= bound) & (changes <= bound)
     cases = [of_heads.low > bound, of_heads.high < -bound, inside]
     return np.select(cases, list(LABELS[:3]), LABELS[3])

@@ -23,8 +23,8 @@ Starts = Float[Array, "group row feature_and_bias"]
 # these groups, and which prompts they get right.
 Noted = Callable[[str, Int[Array, " some"], Bool[Array, "some prompt"]], None]
 PROBE = "probe"
-# Groups at a time, and numbers at a time: their logits fit into the memory of any laptop.
-_TOGETHER, _NUMBERS = 256, 20_000_000
+# Groups at a time, and numbers at a time: their logits should fit a processor's cache.
+_TOGETHER, _NUMBERS = 256, 1_000_000
 # What a head gives varies by rounding alone if by less than this many roundings of its size: a sum
 # of thousands of terms, such as over the tokens of a sentence, is off by no more. In half precision
 # sums are added up in float32, and rounded a few times.
@@ -142,11 +142,14 @@ class Groups:
         by_head, rest = asked.gains.in_range().leads()
         flat = by_head.reshape(len(by_head), -1)
         found: list[Float[Array, " part"]] = []
+        done = 0
         for part in self.parts(at_once=_NUMBERS // rest.size):
-            right = asked.right((part @ flat).reshape(len(part), *rest.shape) + rest)
-            done = sum(map(len, found))
+            leads = (part @ flat).reshape(len(part), *rest.shape)
+            leads += rest
+            right = asked.right(leads)
             self._note(name, np.arange(done, done + len(part)), right)
             found.append(right.mean(axis=1))
+            done += len(part)
         return np.concatenate(found)
 
     def parts(self, at_once: int = _TOGETHER) -> list[Float[Array, "part head"]]:

@@ -29,6 +29,7 @@ from count01_lens.models.parameters import raw_shapes
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Splits
+from count01_lens.tasks.places import COUNT01
 from count01_lens.training.optimisers import OPTIMISERS, Optimiser
 from count01_lens.training.recipe import TrainConfig, steps_per_epoch
 from count01_lens.training.stack import Rows
@@ -59,35 +60,43 @@ class TrainingRun(Mapping[int, Rows]):
     """What makes a run this run, and what is kept of it: the parameters by step.
 
     Where there is no path, snapshots are kept in memory, and states not at all. Where there is no
-    task, it is Count01.
+    task, it is Count01. A run that is read from its directory alone has what is `stored` of it, and
+    may be without its data.
     """
 
     configs: Sequence[TrainConfig]
     seeds: Sequence[int]
-    splits: Splits
+    splits: Splits | None
     snapshot_steps: Sequence[int]
     path: Path | None = None
     task: CountingTask | None = None
+    stored: Mapping[str, Any] | None = None
 
     @cached_property
     def steps_per_epoch(self) -> int:
         """Number of batches in the training split."""
-        return steps_per_epoch(self.configs[0], self.splits)
+        if self.splits is not None:
+            return steps_per_epoch(self.configs[0], self.splits)
+        assert self.stored is not None
+        # The parameters at the end are always among those to keep.
+        return int(max(self.stored["snapshot_steps"]) // self.configs[0].epochs)
 
     @property
     def language(self) -> CountingLanguage:
         """What the models are trained on."""
-        return self.splits.train.language
+        return COUNT01 if self.task is None else self.task.language
 
     @cached_property
     def _description(self) -> dict[str, Any]:
-        splits = (self.splits.train, self.splits.validation, self.splits.test)
+        if self.stored is not None:
+            return dict(self.stored)
+        assert self.splits is not None
         task = {} if self.task is None else {"task": self.task.to_dict()}
         return task | {
             "configs": [config.to_dict() for config in self.configs],
             "seeds": list(self.seeds),
             "snapshot_steps": list(self.snapshot_steps),
-            "data_sha256": [storage.sha256(split.counts.numpy().tobytes()) for split in splits],
+            "data_sha256": data_checksums(self.splits),
         }
 
     @cached_property
@@ -96,7 +105,8 @@ class TrainingRun(Mapping[int, Rows]):
         return storage.sha256(storage.json_bytes(self._description))
 
     @cached_property
-    def _in_memory(self) -> dict[int, Rows]:
+    def in_memory(self) -> dict[int, Rows]:
+        """Snapshots that are in no file."""
         return {}
 
     def _file(self, name: str) -> Path:
@@ -150,23 +160,14 @@ class TrainingRun(Mapping[int, Rows]):
         except storage.DamagedFileError as error:
             raise RunDirectoryError(f"{error}; or choose another directory") from error
         different = [key for key, value in self._description.items() if found.get(key) != value]
-        if different == ["configs"] and (unknown := self._unknown_fields(found["configs"])):
-            raise RunDirectoryError(
-                f"{run.parent}: expected a run of this version of the library, got one of an older "
-                f"version, whose recipes had no {', '.join(unknown)}; choose another directory"
-            )
+        if different == ["configs"]:
+            check_version(run.parent, found["configs"], "choose another directory")
         if different:
             raise RunDirectoryError(
                 f"{run.parent}: holds another run (its {', '.join(different)} differ); "
                 "choose another directory, or delete this one"
             )
         return found
-
-    def _unknown_fields(self, found: Any) -> list[str]:
-        """Name what recipes of a stored run do not say: they were written by an older version."""
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-            return []
-        return sorted({name for one in found for name in self.configs[0].to_dict().keys() - one})
 
     def load_state(self) -> TrainState | None:
         """Read the state after the last complete epoch, if there is one."""
@@ -202,7 +203,7 @@ class TrainingRun(Mapping[int, Rows]):
     def save_snapshot(self, step: int, rows: Rows) -> None:
         """Keep the parameters after a step."""
         if self.path is None:
-            self._in_memory[step] = rows.detach().clone()
+            self.in_memory[step] = rows.detach().clone()
             return
         bundle = Bundle(SNAPSHOT, {"run": self._mark, "step": step}, {"rows": rows})
         write_bundle(self._snapshot_file(step), bundle)
@@ -211,8 +212,8 @@ class TrainingRun(Mapping[int, Rows]):
         """Read a snapshot when it is asked for."""
         if step not in self:
             raise KeyError(step)
-        if self.path is None:
-            return self._in_memory[step]
+        if self.path is None or step in self.in_memory:
+            return self.in_memory[step]
         path = self._snapshot_file(step)
         with _explained(path):
             bundle = self._read(path, SNAPSHOT, ("rows",))
@@ -268,6 +269,28 @@ class TrainingRun(Mapping[int, Rows]):
             | dict(zip(columns, line, strict=True))
             for step, line in zip(steps, history.tolist(), strict=True)
         ]
+
+
+def data_checksums(splits: Splits) -> list[str]:
+    """Checksums of the sentences of each split."""
+    parts = (splits.train, splits.validation, splits.test)
+    return [storage.sha256(split.counts.numpy().tobytes()) for split in parts]
+
+
+def check_version(directory: Path, configs: Any, remedy: str) -> None:
+    """Raise if stored recipes have other fields than those of this version."""
+    if not isinstance(configs, list) or not all(isinstance(one, dict) for one in configs):
+        return
+    known = TrainConfig().to_dict().keys()
+    for age, fields in (
+        ("an older version, whose recipes had no", {x for one in configs for x in known - one}),
+        ("a newer version, whose recipes have", {x for one in configs for x in one.keys() - known}),
+    ):
+        if fields:
+            raise RunDirectoryError(
+                f"{directory}: expected a run of this version of the library, got one of {age} "
+                f"{', '.join(sorted(fields))}; {remedy}"
+            )
 
 
 @contextmanager

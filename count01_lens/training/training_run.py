@@ -42,6 +42,7 @@ class TrainResult:
         snapshots: parameters by step, for `at` and `count_form`.
         directory: where the run is stored, if anywhere.
         task: what the models were trained on; None for Count01.
+        splits: its data; None if the run was read from a directory that does not tell them.
     """
 
     configs: tuple[TrainConfig, ...]
@@ -50,10 +51,14 @@ class TrainResult:
     snapshots: Mapping[int, Rows]
     directory: Path | None = None
     task: CountingTask | None = None
+    splits: Splits | None = None
 
     def __repr__(self) -> str:
         config, recipes = self.configs[0], len(set(self.configs))
         last = self.history.groupby("model").last()
+        epochs, when = f"{config.epochs} epochs", "training"
+        if (done := int(self.history["epoch"].max())) < config.epochs:
+            epochs, when = f"unfinished, {done} of {epochs}", f"epoch {done}"
         accuracies = [
             f"{what} {last[name].mean():.4f} (lowest {last[name].min():.4f})"
             for what, name in (("test", "test_accuracy"), ("'[EOS]'", "test_eos_accuracy"))
@@ -62,8 +67,8 @@ class TrainResult:
         seeds = listed(list(dict.fromkeys(self.seeds)))
         return (
             f"{plural(len(self.seeds), 'model')} with {config.model.n_heads} heads{by}, "
-            f"{config.epochs} epochs; seeds {seeds}\n"
-            f"accuracy after training: {', '.join(accuracies)}\n"
+            f"{epochs}; seeds {seeds}\n"
+            f"accuracy after {when}: {', '.join(accuracies)}\n"
             f"stored {f'in {self.directory}' if self.directory else 'nowhere'}"
         )
 
@@ -71,6 +76,22 @@ class TrainResult:
     def models(self) -> list[HookedTransformer]:
         """The trained models, as plain HookedTransformers."""
         return [self.at(index) for index in range(len(self.seeds))]
+
+    @property
+    def asked(self) -> CountingTask:
+        """What the models were trained on, with its data; Count01 among others.
+
+        Raises:
+            ValueError: the run was read from a directory, and its data are not stored there.
+        """
+        if self.task is None and self.splits is not None:
+            return Count01(self.splits)
+        if self.task is None or self.splits is None:
+            raise ValueError(
+                f"{self.directory}: expected a run whose data follow from its recipe, got one on "
+                "splits of its own, which are not stored; give them (splits=...)"
+            )
+        return self.task
 
     @property
     def snapshot_epochs(self) -> list[int]:
@@ -176,8 +197,8 @@ def train(
         if state.epoch < epochs:
             with epochs_shown(epochs, state.epoch, len(configs), progress) as show:
                 trainer.run(state, show)
-    history = _history_frame(state.history, model_seeds)
-    return TrainResult(configs, model_seeds, history, run, path, task)
+    history = history_frame(state.history, model_seeds)
+    return TrainResult(configs, model_seeds, history, run, path, task, splits)
 
 
 def _data(
@@ -235,7 +256,8 @@ def _snapshot_steps(
     return tuple(sorted({*(epoch * per_epoch for epoch in epochs), *early, last}))
 
 
-def _history_frame(rows: Sequence[Mapping[str, list[float]]], seeds: Sequence[int]) -> pd.DataFrame:
+def history_frame(rows: Sequence[Mapping[str, list[float]]], seeds: Sequence[int]) -> pd.DataFrame:
+    """Write the history of a stack as a table: a row per model and line."""
     frames = [
         pd.DataFrame({"model": range(len(seeds)), "seed": list(seeds), **row}) for row in rows
     ]

@@ -1,5 +1,7 @@
 """Metrics against ablation by hooks, scikit-learn and plain counting."""
 
+import dataclasses
+import itertools
 import math
 import os
 
@@ -119,6 +121,23 @@ def test_accuracies_of_random_attributions_counted_one_by_one(choices):
                 if name == "answer":
                     ties = [r for r, tie in zip(right, asked.subsets["ties"], strict=True) if tie]
                     assert data.accuracies()["ties"] == pytest.approx(np.mean(ties))
+
+
+@pytest.mark.parametrize("choices", [2, 3, 8])
+def test_equal_logits_go_to_the_later_choice_in_every_group(choices):
+    """Whole numbers add up exactly, so that many groups have ties on many prompts."""
+    rng = np.random.default_rng(11)
+    asked = AskedHeads(
+        heads=rng.integers(-1, 2, (60, 3, choices)).astype(float),
+        rest=rng.integers(-1, 2, (60, choices)).astype(float),
+        answers=rng.integers(choices, size=60),
+    )
+    data = dataclasses.replace(random_data(rng, choices=choices), asked={"answer": asked})
+    masks = np.array(list(itertools.product([False, True], repeat=3)))
+    for mask, accuracy in zip(masks, Groups(data, masks).accuracy["answer"], strict=True):
+        logits = asked.heads[:, mask].sum(axis=1) + asked.rest
+        chosen = choices - 1 - logits[:, ::-1].argmax(axis=1)
+        assert accuracy == (chosen == asked.answers).mean()
 
 
 def test_roc_auc_is_the_larger_of_two_of_scikit_learn():

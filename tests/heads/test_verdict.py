@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from count01_lens.heads.analyze import analyze_heads
-from count01_lens.heads.ends import Ends, ends_of_groups, mean_interaction
-from count01_lens.heads.games import shapley_interactions, subset_sizes
+from count01_lens.heads.ends import Ends, ends_of_groups
 from count01_lens.heads.independence import IndependentHeads
 from count01_lens.heads.verdict import Finding, Verdict, finding_of, judged_metrics, word_of
 from count01_lens.models.build import build_model
@@ -15,15 +14,6 @@ from tests.views.other_tasks import many_heads, two_layers_three_answers
 
 def off_diagonal(matrix):
     return matrix[np.triu_indices(len(matrix), 1)]
-
-
-@pytest.mark.parametrize("n", [2, 3, 6])
-def test_the_mean_of_all_pairs_has_two_ends(n):
-    values = np.random.default_rng(n).standard_normal(2**n)
-    sizes = subset_sizes(np.arange(2**n))
-    by_size = np.array([values[sizes == size].mean() for size in range(n + 1)])
-    expected = off_diagonal(shapley_interactions(values)).mean()
-    assert mean_interaction(by_size) == pytest.approx(expected, abs=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,10 @@ ROOMS = [
     "common", "jobs", "tasks", "models", "counts", "heads", "attention", "training", "views", "cli",
 ]  # fmt: skip
 # `analysis.report(path)` is promised to users; the report itself is something to look at.
-UPWARDS = {("heads/analysis.py", "views.report")}
+UPWARDS = {
+    ("heads/analysis.py", "views.report"),
+    ("heads/comparison.py", "views.comparison_report"),
+}
 
 
 def imports_of(path: Path) -> Iterator[str]:

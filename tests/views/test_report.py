@@ -57,7 +57,7 @@ def test_a_report_has_it_all(whole):
     # outputs, logits: each with its data, of the network four tables.
     assert len(outline.all("img")) == 15
     names = [link["download"] for link in outline.all("a") if "download" in link]
-    assert len(names) == len(set(names)) == 19
+    assert len(names) == len(set(names)) == 25  # with words for heads and pairs by three metrics
     assert page.count("CircuitsVis.render(") == 3
     assert "numpy" in page
     ties = TINY.test.ties.double()
