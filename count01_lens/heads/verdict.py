@@ -40,7 +40,7 @@ from count01_lens.heads.thresholds import THRESHOLDS, Thresholds
 INTERACTION = THRESHOLDS.mean
 _DOES = {"cooperate": "cooperate", "redundant": "are redundant"}
 _DOES |= {"neither": "neither cooperate nor repeat each other"}
-_DOES |= {"undecided": "may cooperate or repeat each other: this is undecided"}
+_DOES |= {"undecided": "leave it undecided whether they cooperate"}
 _BY = {"s_acc": ("in what they know", "s-acc"), "l_acc": ("in what they answer together", "l-acc")}
 _AGAINST_INDEPENDENT = {
     "better": "groups do better than independent heads of the same quality: they complement each "
@@ -139,7 +139,7 @@ class Finding:
         if self.independent is not None:
             how = _AGAINST_INDEPENDENT[self.against_independent or ""]
             said.append(f"{how} ({_three(self.independent.beyond)})")
-        if self.enough is not None:
+        if self.enough:  # of no gain, none are
             verb = "is" if self.enough == 1 else "are"
             said.append(f"{self.enough} of {len(self.names)} {verb} enough for 99 %")
         return [*said, self._against()] if self.interfering else said
