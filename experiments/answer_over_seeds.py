@@ -10,7 +10,6 @@ word and category) and verdict.json; `python -m experiments.answer_page OUT` mak
 docs of them. Stopped at any moment, the same command goes on where it was.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,16 +18,15 @@ from typing import Any
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.common.storage import AlreadyInUseError, json_bytes, sha256, write_atomically
+from count01_lens.common.storage import json_bytes, sha256, write_atomically
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.labels import LABELS
 from count01_lens.jobs.job import Job
-from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import run_jobs
 from count01_lens.training.recipe import training_cost
-from experiments import answer_rules
+from experiments import answer_rules, standalone
 from experiments.answer_rules import DEVELOPMENT_SEEDS, JUDGED_SEEDS, METRICS, judge
 from experiments.setup import Size
+from experiments.standalone import results_of
 
 VERSION = "1"
 DEFAULT_OUT = Path("runs/answer_over_seeds")
@@ -100,12 +98,9 @@ def all_jobs(size: Size) -> list[Job]:
 
 def run(jobs: Sequence[Job], out: Path, size: Size, *, workers: int | None = None) -> bool:
     """Run what is not done yet and write the files; tell whether all is done."""
-    store = ResultStore(out / "jobs")
-    outcome = run_jobs(jobs, store, workers=workers, progress=True)
-    print(outcome, file=sys.stderr)
-    if outcome.failed or outcome.left:
+    found = results_of(jobs, out, workers=workers)
+    if found is None:
         return False
-    found = [store.load(job) for job in jobs]
     for name in ("results", "labels"):
         table = pd.concat([each[name] for each in found], ignore_index=True)
         ordered = table.sort_values(["recipe", "seed"], kind="stable")
@@ -131,25 +126,7 @@ def rules_checksum() -> str:
 
 def main() -> None:
     """Run as the command line says."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.answer_over_seeds",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--size", choices=("quick", "full"), default="quick")
-    parser.add_argument("--out", type=Path, help=f"results [default: {DEFAULT_OUT}/SIZE]")
-    parser.add_argument("--workers", type=int, help="processes; 0: in this one [default: cores]")
-    arguments = parser.parse_args()
-    out = arguments.out or DEFAULT_OUT / arguments.size
-    try:
-        done = run(all_jobs(arguments.size), out, arguments.size, workers=arguments.workers)
-    except (ValueError, AlreadyInUseError) as error:
-        parser.exit(2, f"{error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, "\nstopped; the same command goes on where it was\n")
-    if done:
-        print(f"written to {out}: results.csv, labels.csv, verdict.json")
-    raise SystemExit(0 if done else 1)
+    standalone.main("answer_over_seeds", __doc__, DEFAULT_OUT, all_jobs, run)
 
 
 if __name__ == "__main__":
