@@ -164,10 +164,10 @@ def compare_heads(
 
     Example:
         >>> found = cl.compare_heads({"one": cl.ensemble_model(2), "two": cl.ensemble_model(3)})
-        >>> found.words["l_acc"]
+        >>> found.table["s_acc_mean_interaction"].round(2).tolist()
+        [-0.46, -0.23]
+        >>> found.words["s_acc"]
         'undecided'
-        >>> found.table["l_acc_mean_interaction"].round(2).tolist()
-        [-0.48, -0.24]
     """
     if not isinstance(models, Mapping) or not models:
         raise TypeError(
