@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from count01_lens.heads.metrics import METRICS
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from experiments.change_rules import JUDGED, RECIPES, over_training
+from experiments.cooperation_bounds import INTERACTION
 from experiments.cooperation_figure import NAMES
-from experiments.cooperation_rules import INTERACTION
 
 _COLOURS = {"l_acc": FIVE, "roc_auc": NEUTRAL, "s_acc": FOUR, "eos_l_acc": END}
 _OF_RECIPE = {"paper": (FOUR, "-"), "accurate": (FIVE, "--")}

@@ -27,8 +27,8 @@ from count01_lens.heads.metrics import METRICS
 from count01_lens.views.figures import as_bytes
 from experiments.change_figure import distance_figure, training_figure
 from experiments.change_rules import JUDGED, MOST, NONE, RECIPES, SAME, over_training, sign_of
+from experiments.cooperation_bounds import INTERACTION
 from experiments.cooperation_figure import NAMES
-from experiments.cooperation_rules import INTERACTION
 
 DOCS = Path(__file__).parents[1] / "docs"
 NAME = "cooperation_over_training"

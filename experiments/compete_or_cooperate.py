@@ -13,7 +13,7 @@ from count01_lens.heads.verdict import word_of
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure
 from experiments import groups_of_heads
-from experiments.cooperation_rules import AGAINST, INTERACTION
+from experiments.cooperation_bounds import AGAINST, INTERACTION
 from experiments.runs import close_looks, last_heads, main_jobs, models_of, share
 from experiments.setup import Setup
 from experiments.suite import Load, Measured, Shown, main, spread

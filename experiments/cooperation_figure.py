@@ -4,7 +4,8 @@ import pandas as pd
 
 from count01_lens.heads.metrics import METRICS
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure
-from experiments.cooperation_rules import INTERACTION, JUDGED, interval_of, values_of
+from experiments.cooperation_bounds import INTERACTION
+from experiments.cooperation_rules import JUDGED, interval_of, values_of
 
 NAMES = {"paper": "the paper's recipe", "accurate": "the accurate recipe"}
 

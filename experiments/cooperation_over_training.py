@@ -11,7 +11,6 @@ seed, moment and metric) and verdict.json; `python -m experiments.change_page OU
 the docs of them. Stopped at any moment, the same command goes on where it was.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,16 +19,15 @@ from typing import Any
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.common.storage import AlreadyInUseError, json_bytes, sha256, write_atomically
+from count01_lens.common.storage import json_bytes, sha256, write_atomically
 from count01_lens.common.versions import library_versions
 from count01_lens.jobs.job import Job
-from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import run_jobs
 from count01_lens.training.recipe import steps_per_epoch, training_cost
-from experiments import change_rules
+from experiments import change_rules, standalone
 from experiments.change_rules import DEVELOPMENT_SEEDS, JUDGED_SEEDS, judge
 from experiments.headline import sum_of_rates, travelled
 from experiments.setup import Size
+from experiments.standalone import results_of
 
 VERSION = "1"
 DEFAULT_OUT = Path("runs/cooperation_over_training")
@@ -98,12 +96,10 @@ def all_jobs(size: Size) -> list[Job]:
 
 def run(jobs: Sequence[Job], out: Path, size: Size, *, workers: int | None = None) -> bool:
     """Run what is not done yet and write the files; tell whether all is done."""
-    store = ResultStore(out / "jobs")
-    outcome = run_jobs(jobs, store, workers=workers, progress=True)
-    print(outcome, file=sys.stderr)
-    if outcome.failed or outcome.left:
+    found = results_of(jobs, out, workers=workers)
+    if found is None:
         return False
-    table = pd.concat([store.load(job)["results"] for job in jobs], ignore_index=True)
+    table = pd.concat([each["results"] for each in found], ignore_index=True)
     write_results(table, out, size)
     return True
 
@@ -131,25 +127,7 @@ def rules_checksum() -> str:
 
 def main() -> None:
     """Run as the command line says."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.cooperation_over_training",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--size", choices=("quick", "full"), default="quick")
-    parser.add_argument("--out", type=Path, help=f"results [default: {DEFAULT_OUT}/SIZE]")
-    parser.add_argument("--workers", type=int, help="processes; 0: in this one [default: cores]")
-    arguments = parser.parse_args()
-    out = arguments.out or DEFAULT_OUT / arguments.size
-    try:
-        done = run(all_jobs(arguments.size), out, arguments.size, workers=arguments.workers)
-    except (ValueError, AlreadyInUseError) as error:
-        parser.exit(2, f"{error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, "\nstopped; the same command goes on where it was\n")
-    if done:
-        print(f"written to {out}: results.csv, verdict.json")
-    raise SystemExit(0 if done else 1)
+    standalone.main("cooperation_over_training", __doc__, DEFAULT_OUT, all_jobs, run)
 
 
 if __name__ == "__main__":

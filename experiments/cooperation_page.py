@@ -17,10 +17,9 @@ import pandas as pd
 from count01_lens.common.storage import write_atomically
 from count01_lens.common.text import number, ranges, rounded_percent, signed
 from count01_lens.heads.metrics import METRICS, SUCCESSFUL
+from experiments.cooperation_bounds import AGAINST, INTERACTION
 from experiments.cooperation_figure import NAMES
 from experiments.cooperation_rules import (
-    AGAINST,
-    INTERACTION,
     JUDGED,
     LEARNED,
     LEAST_GAIN,

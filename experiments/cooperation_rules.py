@@ -36,11 +36,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from count01_lens.heads.thresholds import THRESHOLDS
+from count01_lens.heads.verdict import INTERACTION
 from experiments.suite import spread
 
-INTERACTION = THRESHOLDS.mean
-AGAINST = -0.02  # a Shapley value of a head that works against the rest
 TWO, ONE, PAPERS = "two_comparisons", "one_comparison", "count01"
 RECIPES = ("paper", "accurate")
 JUDGED = ("s_acc", "l_acc")  # the first is the main question

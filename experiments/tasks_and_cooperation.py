@@ -11,7 +11,6 @@ experiments.cooperation_page OUT` makes the page in the docs of them. Stopped at
 same command goes on where it was.
 """
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ import pandas as pd
 from jaxtyping import Float
 
 import count01_lens as cl
-from count01_lens.common.storage import AlreadyInUseError, json_bytes, sha256, write_atomically
+from count01_lens.common.storage import json_bytes, sha256, write_atomically
 from count01_lens.common.types import Array
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.games import shapley_interactions, subset_sizes
@@ -30,17 +29,14 @@ from count01_lens.heads.groups import AllGroups, all_groups
 from count01_lens.heads.head_data import head_data
 from count01_lens.heads.metrics import SUCCESSFUL
 from count01_lens.jobs.job import Job
-from count01_lens.jobs.results import ResultStore
-from count01_lens.jobs.running import run_jobs
 from count01_lens.tasks.task_names import COUNTING_TASKS
 from count01_lens.training.recipe import training_cost
 from count01_lens.views.figures import as_bytes
-from experiments import cooperation_rules
+from experiments import cooperation_rules, standalone
+from experiments.cooperation_bounds import AGAINST, INTERACTION
 from experiments.cooperation_figure import figure
 from experiments.cooperation_rules import (
-    AGAINST,
     DEVELOPMENT_SEEDS,
-    INTERACTION,
     JUDGED,
     JUDGED_SEEDS,
     ONE,
@@ -49,6 +45,7 @@ from experiments.cooperation_rules import (
     share_of,
 )
 from experiments.setup import Size
+from experiments.standalone import results_of
 
 VERSION = "1"
 DEFAULT_OUT = Path("runs/tasks_and_cooperation")
@@ -179,12 +176,10 @@ def _n_heads(values: Float[Array, " mask"]) -> int:
 
 def run(jobs: Sequence[Job], out: Path, size: Size, *, workers: int | None = None) -> bool:
     """Run what is not done yet and write the files; tell whether all is done."""
-    store = ResultStore(out / "jobs")
-    outcome = run_jobs(jobs, store, workers=workers, progress=True)
-    print(outcome, file=sys.stderr)
-    if outcome.failed or outcome.left:
+    found = results_of(jobs, out, workers=workers)
+    if found is None:
         return False
-    table = pd.concat([store.load(job)["results"] for job in jobs], ignore_index=True)
+    table = pd.concat([each["results"] for each in found], ignore_index=True)
     write_results(table, out, jobs, size)
     return True
 
@@ -226,25 +221,7 @@ def all_jobs(size: Size) -> list[Job]:
 
 def main() -> None:
     """Run as the command line says."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.tasks_and_cooperation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--size", choices=("quick", "full"), default="quick")
-    parser.add_argument("--out", type=Path, help=f"results [default: {DEFAULT_OUT}/SIZE]")
-    parser.add_argument("--workers", type=int, help="processes; 0: in this one [default: cores]")
-    arguments = parser.parse_args()
-    out = arguments.out or DEFAULT_OUT / arguments.size
-    try:
-        done = run(all_jobs(arguments.size), out, arguments.size, workers=arguments.workers)
-    except (ValueError, AlreadyInUseError) as error:
-        parser.exit(2, f"{error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, "\nstopped; the same command goes on where it was\n")
-    if done:
-        print(f"written to {out}: results.csv, verdict.json, interactions.svg, interactions.png")
-    raise SystemExit(0 if done else 1)
+    standalone.main("tasks_and_cooperation", __doc__, DEFAULT_OUT, all_jobs, run)
 
 
 if __name__ == "__main__":

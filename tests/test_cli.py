@@ -200,14 +200,21 @@ def test_json_is_valid_and_shares_are_shares(tmp_path):
 def test_analyze_prints_the_table_and_writes_files(tmp_path):
     save_checkpoint(cooperative_model(), tmp_path / "model")
     out = tmp_path / "out"
-    done = run("analyze", tmp_path / "model", "--groups", "all", "--out", out)
+    done = run("analyze", tmp_path / "model", "--out", out)
     assert done.returncode == 0, done.stderr
     assert "2 heads: 0 successful, 0 mixed, 2 failed" in done.stdout
-    assert "On the answer they cooperate" in done.stdout
+    assert "On the answer heads cooperate in what they know" in done.stdout
+    last = done.stdout.partition("Compete or cooperate?\n")[2]
+    assert "they complement each other" in last
+    assert "measuring all 3 groups of heads (--groups none leaves them out)" in done.stderr
     names = sorted(path.name for path in out.iterdir())
     tables = {"analysis.safetensors", "groups.csv", "heads.csv", "pairs.csv"}
     assert tables | {"pairs_s_acc.png", "pairs_s_acc.svg", "shapley.png"} <= set(names)
     assert len((out / "groups.csv").read_text().splitlines()) == 4
+    none = run("analyze", tmp_path / "model", "--groups", "none", "--out", tmp_path / "none")
+    assert "measuring all" not in none.stderr
+    assert "Compete or cooperate?\nOn the answer heads cooperate" in none.stdout
+    assert not (tmp_path / "none" / "groups.csv").exists()
     done = run("analyze", tmp_path / "model", "--out", tmp_path / "model.safetensors")
     assert done.returncode == 2
     assert "expected a directory, got a file" in done.stderr
@@ -392,7 +399,7 @@ def test_compare_puts_checkpoints_side_by_side(tmp_path):
     paths = [tmp_path / "a" / "seed-0", tmp_path / "b" / "seed-0.safetensors"]
     done = run("compare", *paths, "-o", tmp_path / "compare.html")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("2 models. On the answer their heads ")
+    assert done.stdout.startswith("2 models; in brackets mean interactions over pairs")
     assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == ["a/seed-0", "b/seed-0"]
     assert f"written to {tmp_path / 'compare.html'}: open it in a browser" in done.stdout
     assert "Heads of 2 models side by side" in (tmp_path / "compare.html").read_text("utf-8")

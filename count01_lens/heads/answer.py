@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from count01_lens.common.text import plural, short
+from count01_lens.heads.ends import ends_of_groups
 from count01_lens.heads.groups import LARGEST_EXACT
 from count01_lens.heads.metrics import CATEGORIES, FAILED, SUCCESSFUL
 from count01_lens.heads.tables import head_labels
@@ -19,7 +20,11 @@ def verdict_of(analysis: "HeadAnalysis") -> Verdict:
         finding_of(
             metric,
             question,
-            analysis.ends[metric],
+            # Probes of all groups start elsewhere, and may decide a close prompt otherwise: where
+            # all groups are known, what is said is of these.
+            analysis.ends[metric]
+            if groups is None
+            else ends_of_groups(groups.values(metric), groups.contributions[metric]),
             names=head_labels(analysis.heads),
             layers=layers,
             labels=None if groups is None else analysis.labels(metric),

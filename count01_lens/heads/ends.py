@@ -12,6 +12,7 @@ together, as exact copies do, it would be −(v̄_a − v̄_0) / (a − 1).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +23,54 @@ from count01_lens.heads.head_data import HeadData
 from count01_lens.heads.metrics import Groups, Metric
 
 
-def mean_interaction(by_size: Float[Array, "*any size"]) -> Float[Array, "*any"]:
-    """Mean Shapley interaction of all pairs, from the mean value of groups of 0, 1, ... heads."""
-    n = by_size.shape[-1] - 1
-    last, first = by_size[..., n] - by_size[..., n - 1], by_size[..., 1] - by_size[..., 0]
-    return np.asarray((last - first) / (n - 1))
+@dataclass(frozen=True)
+class EndValues:
+    """The smallest and the largest groups of a number of heads, by a metric.
+
+    Attributes:
+        n_heads: how many there are.
+        none: value of no heads.
+        first: mean value of a head alone.
+        but_one: mean value of all heads but one.
+        whole: value of all heads.
+    """
+
+    n_heads: int
+    none: float
+    first: float
+    but_one: float
+    whole: float
+
+    @classmethod
+    def of_values(cls, values: Float[Array, " mask"]) -> "EndValues":
+        """Pick the groups at the ends from the values of all groups, by mask."""
+        n = len(values).bit_length() - 1
+        heads = 1 << np.arange(n)
+        alone, others = float(values[heads].mean()), float(values[(1 << n) - 1 - heads].mean())
+        return cls(n, float(values[0]), alone, others, float(values[-1]))
+
+    @property
+    def first_gain(self) -> float:
+        """What a head adds to none, in the mean."""
+        return self.first - self.none
+
+    @property
+    def last_gain(self) -> float:
+        """What a head adds to all others, in the mean."""
+        return self.whole - self.but_one
+
+    @property
+    def mean_interaction(self) -> float:
+        """Mean Shapley interaction over all pairs; NaN where there is no pair."""
+        if self.n_heads < 2:
+            return float("nan")
+        return (self.last_gain - self.first_gain) / (self.n_heads - 1)
+
+
+def largest_groups(n_heads: int) -> Bool[Array, "group head"]:
+    """All heads but one, for each head, and all heads: what is needed beside single heads."""
+    masks = np.concatenate([~np.eye(n_heads, dtype=bool), np.ones((1, n_heads), dtype=bool)])
+    return masks[-1:] if n_heads == 1 else masks
 
 
 class Ends(NamedTuple):
@@ -39,6 +83,15 @@ class Ends(NamedTuple):
 
     by_prompt: Float[Array, " prompt"]
     gain: float
+
+
+def ends_of_groups(
+    values: Float[Array, " mask"], contributions: Float[Array, "prompt pair"]
+) -> Ends:
+    """The same from all groups, and what prompts contribute to each pair."""
+    first, second = np.triu_indices(len(values).bit_length() - 1)
+    by_prompt = contributions[:, first != second].mean(axis=1)
+    return Ends(np.asarray(by_prompt), float(values[-1] - values[0]))
 
 
 def measure_ends(

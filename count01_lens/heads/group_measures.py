@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice
-from count01_lens.heads.end_values import EndValues, largest_groups
+from count01_lens.heads.ends import EndValues, largest_groups
 from count01_lens.heads.group_numbers import OF_ALL, ends_numbers, group_numbers
 from count01_lens.heads.groups import LARGEST_EXACT, as_rows, fit_all
 from count01_lens.heads.head_data import HeadData

@@ -5,7 +5,7 @@ from jaxtyping import Float, Shaped
 
 from count01_lens.common.intervals import Intervals
 from count01_lens.common.types import Array
-from count01_lens.heads.end_values import EndValues
+from count01_lens.heads.ends import EndValues
 from count01_lens.heads.games import explained_by_order, shapley_interactions, smallest_groups
 from count01_lens.heads.labels import LABELS, influence, words_of_heads
 from count01_lens.heads.thresholds import THRESHOLDS

@@ -19,7 +19,9 @@ from count01_lens.heads.head_data import AskedHeads, HeadData
 from count01_lens.heads.metrics import PROBE, Groups, Metric
 from count01_lens.heads.probe_fits import LostProbe
 
-N_SHUFFLES, N_ORDERS = 2, 6
+N_SHUFFLES = 2
+# Random orders in which heads come; probes of shuffled heads are slow to fit.
+N_ORDERS, N_ORDERS_OF_PROBES = 32, 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +55,18 @@ def independent_heads(
     metric: Metric,
     *,
     n_shuffles: int = N_SHUFFLES,
-    n_orders: int = N_ORDERS,
+    n_orders: int | None = None,
     level: float = 0.95,
     seed: int = 0,
 ) -> IndependentHeads:
     """Measure what heads of the same quality would reach if they were independent.
 
-    Heads come one by one, in `n_orders` random orders: these groups are measured of the model, and
-    of each of `n_shuffles` shuffled ones. The metric must be a mean over prompts.
+    Heads come one by one, in random orders (32, or 6 for probes): these groups are measured of the
+    model, and of each of `n_shuffles` shuffled ones. The metric must be a mean over prompts.
     """
     rng = np.random.default_rng(seed)
-    orders = rng.random((n_orders, data.n_heads)).argsort(axis=1)
+    n = n_orders or (N_ORDERS_OF_PROBES if metric.right_by == PROBE else N_ORDERS)
+    orders = rng.random((n, data.n_heads)).argsort(axis=1)
     own = _right_by_size(data, metric, orders)
     others = [_right_by_size(shuffled(data, rng), metric, orders) for _ in range(n_shuffles)]
     gains = own - np.mean(others, axis=0)

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 
-from count01_lens.common.text import in_words, percent, plural, rounded_percent
+from count01_lens.common.text import in_words, plural, rounded_percent
 from count01_lens.common.types import Array
 from count01_lens.heads.copies import (
     APART,
@@ -196,7 +196,7 @@ class Structure:
         text = []
         if 0.01 * worth <= taken <= worth and worth > 0:
             text.append(
-                f"Of what heads are worth, {percent(taken / worth, 0)} is taken over by the "
+                f"Of what heads are worth, {rounded_percent(taken / worth)} is taken over by the "
                 "others when one is removed."
             )
         if substitutes:

@@ -37,9 +37,10 @@ from count01_lens.heads.independence import IndependentHeads
 from count01_lens.heads.labels import HeadLabels
 from count01_lens.heads.thresholds import THRESHOLDS, Thresholds
 
-_DOES = {"cooperate": "cooperate", "redundant": "are redundant"}
-_DOES |= {"neither": "neither cooperate nor repeat each other"}
-_DOES |= {"undecided": "may cooperate or repeat each other: this is undecided"}
+INTERACTION = THRESHOLDS.mean
+DOES = {"cooperate": "cooperate", "redundant": "are redundant"}
+DOES |= {"neither": "neither cooperate nor repeat each other"}
+DOES |= {"undecided": "leave it undecided whether they cooperate"}
 _BY = {"s_acc": ("in what they know", "s-acc"), "l_acc": ("in what they answer together", "l-acc")}
 _AGAINST_INDEPENDENT = {
     "better": "groups do better than independent heads of the same quality: they complement each "
@@ -116,7 +117,7 @@ class Finding:
     def summary(self) -> str:
         """What heads do, in a few words."""
         by, mean = _BY.get(self.metric), _three(self.mean_interaction)
-        how = f"{_DOES[self.word]} " + (f"({mean})" if by is None else f"{by[0]} ({by[1]}, {mean})")
+        how = f"{DOES[self.word]} " + (f"({mean})" if by is None else f"{by[0]} ({by[1]}, {mean})")
         return f"{how}; {self._against()}" if self.interfering else how
 
     def __str__(self) -> str:
@@ -129,7 +130,7 @@ class Finding:
             f"to {_three(self.high)}; {layers}exact copies {_three(self.copies)}"
         )
         by = "{} ({})".format(*_BY[self.metric]) if self.metric in _BY else ""
-        does = f"heads {_DOES[self.word]} {by}".rstrip()
+        does = f"heads {DOES[self.word]} {by}".rstrip()
         return "; ".join([f"{does}: {numbers}", *self._more()])
 
     def _more(self) -> list[str]:
@@ -138,7 +139,7 @@ class Finding:
         if self.independent is not None:
             how = _AGAINST_INDEPENDENT[self.against_independent or ""]
             said.append(f"{how} ({_three(self.independent.beyond)})")
-        if self.enough is not None:
+        if self.enough:  # of no gain, none are
             verb = "is" if self.enough == 1 else "are"
             said.append(f"{self.enough} of {len(self.names)} {verb} enough for 99 %")
         return [*said, self._against()] if self.interfering else said

@@ -44,7 +44,8 @@ def curve_table(analysis: HeadAnalysis, metric: str | None = None) -> pd.DataFra
     table = table.sort_index()
     table["copies"] = [empty, *[table["mean"].iloc[-1]] * n]
     if name in richer.independent:
-        table["independent"] = table["mean"] + richer.independent[name].by_size
+        # The difference is an estimate: added to a mean near 1 it may come out above.
+        table["independent"] = (table["mean"] + richer.independent[name].by_size).clip(0, 1)
     return table.rename_axis(columns=None)
 
 

@@ -21,7 +21,6 @@ from count01_lens.heads.analyze import analyze_heads
 from count01_lens.heads.games import shapley_values
 from count01_lens.heads.metrics import METRICS, Groups
 from count01_lens.heads.runners import model_logits
-from count01_lens.heads.verdict import judge
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
 from count01_lens.models.config import ModelConfig
@@ -95,13 +94,15 @@ def test_the_whole_models_accuracy():
 )
 def test_the_words_are_right_on_the_controls(model, word, categories):
     alone = analyze_heads(model)
-    assert "See .verdict, or .with_groups()" in alone.answer
+    assert "See .with_groups()" in alone.answer
     analysis = alone.with_groups()
-    assert analysis.verdict["answer"].word == word
-    assert not analysis.verdict["answer"].competing
+    assert alone.verdict["answer"].word == analysis.verdict["answer"].word == word
+    assert analysis.verdict["answer"].interfering == ()
     assert set(analysis.table["category"]) == categories
-    expected = {"cooperate": "they cooperate", "redundant": "they are redundant"}[word]
-    assert f"On the answer {expected}" in analysis.answer
+    expected = {"cooperate": "cooperate", "redundant": "are redundant"}[word]
+    assert f"On the answer heads {expected} in what they know" in analysis.answer
+    against = {"cooperate": "better", "redundant": "worse"}[word]
+    assert analysis.verdict["s_acc"].against_independent == against
 
 
 def test_the_minimal_model_has_one_head():
@@ -114,19 +115,36 @@ def test_the_minimal_model_has_one_head():
         _ = analysis.verdict
 
 
-def test_thresholds_of_the_words():
-    def verdict(interaction, values):
-        matrix = np.full((3, 3), interaction)
-        np.fill_diagonal(matrix, values)
-        return judge({"answer": matrix})["answer"]
+def test_labels_have_intervals_and_agree_with_categories():
+    analysis = analyze_heads(cooperative_model()).with_groups()
+    labels = analysis.labels("s_acc")
+    assert labels is analysis.labels("s_acc")
+    assert labels.heads["label"].tolist() == ["facilitating"] * 2
+    assert labels.pairs["label"].tolist() == ["cooperating"]
+    np.testing.assert_allclose(labels.heads["shapley"], analysis.shapley("s_acc"))
+    assert labels.n_prompts == 1500
+    counts = analysis.agreement("s_acc")
+    assert counts.loc["facilitating", "failed"] == counts.to_numpy().sum() == 2
+    with pytest.raises(ValueError, match="labels: expected a metric that is a mean over prompts"):
+        analysis.labels("roc_auc")
+    with pytest.raises(ValueError, match="metric: expected"):
+        analysis.labels("luck")
 
-    assert verdict(0.01, [0.1, 0.2, 0.3]).word == "cooperate"
-    assert verdict(-0.01, [0.1, 0.2, 0.3]).word == "redundant"
-    assert verdict(0.009, [0.1, 0.2, 0.3]).word == "neither"
-    competing = verdict(0.0, [0.1, -0.02, -0.3])
-    assert competing.competing == (1, 2)
-    assert "2 work against the rest (heads 1, 2)" in str(competing)
-    assert verdict(0.0, [0.1, -0.019, 0.3]).competing == ()
+
+def test_words_and_nulls_are_saved_and_loaded(tmp_path):
+    analysis = analyze_heads(ensemble_model(3)).with_groups()
+    analysis.save(tmp_path / "analysis")
+    loaded = HeadAnalysis.load(tmp_path / "analysis")
+    assert str(loaded.verdict) == str(analysis.verdict)
+    assert loaded.answer == analysis.answer
+    for metric in ("s_acc", "l_acc", "eos_l_acc"):
+        assert loaded.labels(metric).pairs.equals(analysis.labels(metric).pairs)
+        found, expected = loaded.independent[metric], analysis.independent[metric]
+        np.testing.assert_array_equal(found.by_size, expected.by_size)
+        assert found.beyond == expected.beyond
+    alone = analyze_heads(ensemble_model(3))
+    alone.save(tmp_path / "alone")
+    assert HeadAnalysis.load(tmp_path / "alone").answer == alone.answer
 
 
 def test_shapley_and_interactions():
@@ -267,7 +285,8 @@ def test_what_an_analysis_says_does_not_change():
     assert (repr(analysis), analysis.answer, analysis.worst_gradient, analysis.notes) == before
     richer = analysis.with_groups()
     assert richer.groups() is analysis.groups()
-    assert str(richer.verdict) in richer.answer
+    assert richer.verdict.summary in richer.answer
+    assert richer.with_groups() is richer
     assert analysis.known_groups is None
     with pytest.raises(dataclasses.FrozenInstanceError):
         analysis.accuracy = {}
@@ -312,14 +331,16 @@ def test_half_precision_is_computed_in_float32(dtype):
 
 def test_the_verdict_on_several_layers_is_of_l_acc_and_tells_layers_apart():
     model = trained_two_layer_model()
-    analysis = analyze_heads(model, TINY)
+    analysis = analyze_heads(model, TINY).with_groups()
     matrix, found = analysis.interactions("l_acc"), analysis.verdict["answer"]
     within, between = (matrix[0, 1] + matrix[2, 3]) / 2, matrix[:2, 2:].mean()
     assert found.within == pytest.approx(within)
     assert found.between == pytest.approx(between)
     assert found.mean_interaction == pytest.approx((2 * within + 4 * between) / 6)
-    assert f"{within:+.3f} within layers, {between:+.3f} between layers" in str(found)
+    texts = [f"{value:+.3f}".replace("-", "−") for value in (within, between)]
+    assert "{} within layers, {} between layers".format(*texts) in str(found)
     one_layer = analyze_heads(build_model(ModelConfig(d_embed=8, n_heads=4), seed=1), TINY)
+    one_layer = one_layer.with_groups()
     assert one_layer.verdict["answer"].between is None
     expected = one_layer.interactions("s_acc")[np.triu_indices(4, 1)].mean()
     assert one_layer.verdict["answer"].mean_interaction == pytest.approx(expected)

@@ -1,6 +1,6 @@
 """What prompts contribute: their mean is the exact index, whatever the order and the interruptions."""
 
-import itertools
+import contextlib
 
 import numpy as np
 import pytest
@@ -65,27 +65,25 @@ def test_deep_models_contribute_as_well():
 
 
 def test_interruptions_neither_lose_nor_repeat_a_group(monkeypatch):
-    """Ctrl-C at every other moment that a portion of groups is noted, before and after it counts."""
+    """Ctrl-C when a portion of groups is noted, before it counts and after it."""
     data = small()
-    expected, in_work, calls = all_groups(data), GroupsInWork(data), itertools.count()
-    plain = ContributionsInWork.add
+    expected, in_work, rng = all_groups(data), GroupsInWork(data), np.random.default_rng(0)
+    plain, interruptions = ContributionsInWork.add, []
 
     def interrupted(self, numbers, right):
-        call = next(calls)
-        if call % 3 == 0:
-            raise KeyboardInterrupt
-        plain(self, numbers, right)
-        if call % 3 == 1:
+        moment = rng.choice(["before", "after", "never"])
+        if moment != "before":
+            plain(self, numbers, right)
+        if moment != "never":
+            interruptions.append(moment)
             raise KeyboardInterrupt
 
     monkeypatch.setattr(ContributionsInWork, "add", interrupted)
-    for _ in range(60):
-        try:
+    found = None
+    while found is None:
+        with contextlib.suppress(KeyboardInterrupt):
             found = in_work.finish()
-            break
-        except KeyboardInterrupt:
-            continue
-    assert next(calls) > 6
+    assert min(interruptions.count(moment) for moment in ("before", "after")) >= 3
     for metric, contributions in expected.contributions.items():
         np.testing.assert_allclose(found.contributions[metric], contributions, atol=1e-12)
 

@@ -132,7 +132,8 @@ def assert_same_together(before, after, numbers):
     for task in ("answer", "end"):
         ours, expected = after.verdict[task], before.verdict[task]
         assert ours.word == expected.word
-        assert ours.competing == tuple(sorted(int(numbers[head]) for head in expected.competing))
+        moved = tuple(sorted(int(numbers[head]) for head in expected.interfering or ()))
+        assert (ours.interfering or ()) == moved
 
 
 def assert_same_logits(one, other, counts=COUNTS):

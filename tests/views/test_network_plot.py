@@ -31,6 +31,7 @@ class Made:
 
     heads: pd.DataFrame
     found: SimpleNamespace
+    main_metric = "s_acc"
     order: tuple[int, ...]
 
     def labels(self, metric):

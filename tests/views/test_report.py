@@ -50,12 +50,14 @@ def test_a_report_has_it_all(whole):
     for readout in [*analysis.table["readout"], *analysis.table["learned_readout"]]:
         assert escape(readout) in page
     parts = re.findall(r'<a href="#(\w+)">', page)
-    assert parts == ["heads", "readouts", "pairs", "groups", "looks", "sentence", "making"]
+    assert parts == [
+        "verdict", "heads", "readouts", "pairs", "groups", "looks", "sentence", "making",
+    ]  # fmt: skip
     # Pairs by four metrics, gains, the network, groups, Shapley values, four interactions, ratios,
     # outputs, logits: each with its data, of the network four tables.
     assert len(outline.all("img")) == 15
     names = [link["download"] for link in outline.all("a") if "download" in link]
-    assert len(names) == len(set(names)) == 19
+    assert len(names) == len(set(names)) == 25  # with words for heads and pairs by three metrics
     assert page.count("CircuitsVis.render(") == 3
     assert "numpy" in page
     ties = TINY.test.ties.double()
@@ -204,7 +206,7 @@ def test_the_command_line_writes_a_report(tmp_path, quick):
     done = CliRunner().invoke(app, [*command, str(page)])
     assert done.exit_code == 0, done.output
     assert f"written to {page}: open it in a browser" in done.output
-    assert "they cooperate" in page.read_text()
+    assert "heads cooperate" in page.read_text()
     assert re.search(r">seed</th><td[^>]*>42<", page.read_text())
     for place, message in ((tmp_path, "got a directory"), (page / "x.html", "that exists")):
         done = CliRunner().invoke(app, [*command, str(place)])

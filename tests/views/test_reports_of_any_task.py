@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 import count01_lens.views.report_figures as figures_module
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.analyze import analyze_heads
-from count01_lens.heads.verdict import judge
 from count01_lens.models.checkpoints import save_checkpoint
 from count01_lens.tasks.prompts import Prompts, Task
 from count01_lens.views import plots
@@ -111,7 +110,7 @@ def test_two_layers_are_named_layer_and_head(analyses, pages):
         assert f'<th scope="row" class="number">{name}</th>' in page
     parts = re.findall(r'<a href="#(\w+)">', page)
     assert [part for part in parts if part != "effects"] == [
-        "heads", "pairs", "groups", "looks", "prompt", "making",
+        "verdict", "heads", "pairs", "groups", "looks", "prompt", "making",
     ]  # fmt: skip
     shapley = csv_of(page, "shapley.csv")
     assert shapley["s_acc"].to_numpy() == pytest.approx(analysis.shapley("s_acc"), rel=1e-4)
@@ -286,15 +285,6 @@ def test_how_other_heads_are_replaced_is_said(analyses, tmp_path, quick, mode, w
     page = analysis.report(tmp_path / "report.html").read_text()
     assert re.search(rf"l-acc: accuracy of the answer with all other heads {words}", page)
     assert f"all other heads are {words}" in page
-
-
-def test_a_verdict_names_questions_and_heads():
-    matrix = np.diag([0.3, -0.1, 0.2])
-    verdict = judge({"answer": matrix, "colour": matrix}, ["0.0", "0.1", "1.0"])
-    assert str(verdict).startswith("On the answer they ")
-    assert "On the question 'colour' they " in str(verdict)
-    assert "work against the rest (heads 0.1)" in str(verdict)
-    assert "(heads 1)" in str(judge({"answer": matrix}))
 
 
 def test_tokens_are_shown_by_the_tokenizer_and_escaped(tmp_path, quick):

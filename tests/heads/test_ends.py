@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from count01_lens.heads.end_values import EndValues, largest_groups
+from count01_lens.heads.ends import EndValues, largest_groups
 from count01_lens.heads.games import shapley_interactions
 
 

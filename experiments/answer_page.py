@@ -1,0 +1,206 @@
+"""Write docs/answer.md: compete or cooperate, over ten fresh seeds of each recipe.
+
+    python -m experiments.answer_page OUT
+
+OUT is that of a full run of `experiments.answer_over_seeds`. Its files are copied beside the page;
+every number on the page comes from them.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from count01_lens.common.storage import write_atomically
+from count01_lens.common.text import ranges, signed
+from count01_lens.heads.labels import LABELS
+from count01_lens.heads.metrics import CATEGORIES
+from count01_lens.heads.metrics import METRICS as ALL_METRICS
+from count01_lens.heads.thresholds import THRESHOLDS
+from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure, as_bytes
+from experiments.answer_rules import METRICS, RECIPES
+
+DOCS = Path(__file__).parents[1] / "docs"
+FILES = ("results.csv", "labels.csv", "verdict.json")
+NAMES = {"paper": "the paper's recipe", "accurate": "the accurate recipe"}
+ASKED = {
+    "s_acc": "What heads know (s-acc)",
+    "l_acc": "What they answer together (l-acc)",
+    "eos_l_acc": "'[EOS]' (l-acc)",
+}
+WORDS = {
+    "cooperate": "they cooperate",
+    "redundant": "they are redundant",
+    "neither": "they neither cooperate nor repeat each other",
+    "undecided": "undecided",
+}
+AGAINST = {
+    "better": "better: they complement each other",
+    "worse": "worse: they share their mistakes",
+    "alike": "alike",
+    "undecided": "undecided",
+}
+
+
+def page(results: pd.DataFrame, labels: pd.DataFrame, about: Mapping[str, Any]) -> str:
+    """Write the page of a full run."""
+    verdict = about["verdict"]
+    if verdict is None:
+        raise ValueError("results: expected those of a full run, got a quick one, without verdict")
+    parts = [
+        "# Compete or cooperate? The answer over ten seeds",
+        _question(about),
+        *(f"## With {NAMES[recipe]}\n\n{_answers(verdict[recipe])}" for recipe in RECIPES),
+        "![What groups of heads reach beyond independent heads, against the mean interaction]"
+        "(answer/answer.svg)",
+        "Each mark is a model. To the left of the grey band heads are redundant, to the right they "
+        "cooperate; below it groups do worse than groups of independent heads of the same quality, "
+        "above it better.",
+        f"## Words for heads, and the paper's categories\n\n{_labels(labels)}",
+        f"## Numbers\n\n{_numbers(results)}",
+        f"## How it was judged\n\n{_how(about)}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _question(about: Mapping[str, Any]) -> str:
+    n = len(about["seeds"])
+    return (
+        f"{n} models of 16 heads were trained by each of two recipes, all 65,535 groups of heads "
+        "of each were measured, and the verdict of the library was put together over seeds. The "
+        "mean interaction of two heads says whether they are worth more together than apart; exact "
+        "copies of one head would have the value that stands beside it. Good heads have "
+        "diminishing returns even if they know nothing of each other, because accuracy ends at 1. "
+        "So groups are also held against groups of *independent* heads of the same quality, made "
+        "by shuffling each head among sentences with the same answer."
+    )
+
+
+def _answers(found: Mapping[str, Any]) -> str:
+    head = (
+        "| | mean interaction | word | exact copies | against independent heads | a mean below "
+        "zero says |\n|---|---|---|---|---|---|"
+    )
+    rows = [
+        f"| {ASKED[metric]} | {_interval(each['mean_interaction'])} | **{WORDS[each['word']]}** | "
+        f"{_three(each['copies'])} | {_interval(each['beyond'])}: "
+        f"**{AGAINST[each['against_independent']]}** | {each['reading']} |"
+        for metric, each in found.items()
+    ]
+    return "\n".join([head, *rows])
+
+
+def _labels(labels: pd.DataFrame) -> str:
+    head = f"| recipe | by | heads that are | {' | '.join(CATEGORIES)} |\n|---|---|---|---|---|---|"
+    counts = labels.groupby(["recipe", "metric", "label", "category"])["heads"].sum()
+    rows = [
+        f"| {NAMES[recipe]} | {ALL_METRICS[metric].label} | {label} | "
+        + " | ".join(str(counts[recipe, metric, label, kind]) for kind in CATEGORIES)
+        + " |"
+        for recipe in RECIPES
+        for metric in METRICS
+        for label in LABELS
+    ]
+    text = (
+        "How many of the heads of all models have a word, by what a linear probe finds in them "
+        "alone. A word is given where the interval over test sentences leaves no other open."
+    )
+    return "\n".join([f"{text}\n\n{head}", *rows])
+
+
+def _numbers(results: pd.DataFrame) -> str:
+    columns = {
+        "accuracy": "accuracy",
+        "enough": "heads enough for 99 %",
+        "cooperating_pairs": "cooperating pairs",
+        "redundant_pairs": "redundant pairs",
+        "explained_1": "explained by heads",
+        "explained_2": "by pairs",
+        "explained_3": "by triples",
+    }
+    means = results.groupby(["recipe", "metric"])[list(columns)].mean()
+    head = f"| recipe | by | {' | '.join(columns.values())} |\n|{'---|' * (2 + len(columns))}"
+    rows = [
+        f"| {NAMES[recipe]} | {ALL_METRICS[metric].label} | "
+        + " | ".join(f"{float(means[name][recipe, metric]):.3g}" for name in columns)
+        + " |"
+        for recipe in RECIPES
+        for metric in METRICS
+    ]
+    return "\n".join(["Means over seeds.\n", head, *rows])
+
+
+def _how(about: Mapping[str, Any]) -> str:
+    return (
+        "```sh\npython -m experiments.answer_over_seeds --size full\npython -m "
+        "experiments.answer_page runs/answer_over_seeds/full\n```\n\n"
+        f"Seeds {ranges(about['seeds'])}, which nobody had looked at. The rules are those of "
+        "experiments/answer_rules.py, committed before these models were trained: intervals of "
+        f"means over seeds (Student's t, 95 %) have to be beyond ±{THRESHOLDS.mean:g} for a word, "
+        f"and beyond ±{THRESHOLDS.beyond:g} against independent heads. These bounds had been "
+        "chosen on the bundled and the handcrafted models."
+    )
+
+
+def _interval(found: Mapping[str, Any]) -> str:
+    return f"{_three(found['mean'])} [{_three(found['low'])}, {_three(found['high'])}]"
+
+
+def _three(value: float) -> str:
+    return signed(value, ".3f") if abs(value) >= 0.0005 else "0.000"
+
+
+def figure(results: pd.DataFrame) -> Figure:
+    """Draw every model by its mean interaction, and by how it does against independent heads."""
+    drawn = NotebookFigure(figsize=(9.6, 3.9), layout="constrained")
+    for axes, recipe in zip(drawn.subplots(1, 2, sharex=True, sharey=True), RECIPES, strict=True):
+        axes.axvspan(-THRESHOLDS.mean, THRESHOLDS.mean, color=NEUTRAL, alpha=0.13, lw=0)
+        axes.axhspan(-THRESHOLDS.beyond, THRESHOLDS.beyond, color=NEUTRAL, alpha=0.13, lw=0)
+        _marks(axes, results[results["recipe"] == recipe])
+        axes.set(title=NAMES[recipe], xlabel="mean interaction of two heads")
+        axes.grid(alpha=0.25)
+    drawn.axes[0].set_ylabel("reached beyond independent heads")
+    handles, names = drawn.axes[0].get_legend_handles_labels()
+    drawn.legend(handles, names, loc="outside lower center", ncols=3, frameon=False)
+    return drawn
+
+
+def _marks(axes: Axes, results: pd.DataFrame) -> None:
+    looks = zip(METRICS, (FOUR, FIVE, END), ("o", "s", "^"), strict=True)
+    for metric, colour, marker in looks:
+        some = results[results["metric"] == metric]
+        x, y = (np.asarray(some[name]) for name in ("mean_interaction", "beyond"))
+        axes.scatter(x, y, c=colour, marker=marker, s=28, alpha=0.8, label=ASKED[metric])
+
+
+def write_page(out: Path, docs: Path = DOCS) -> None:
+    """Copy the results of a full run beside the page, draw the figure, and write the page."""
+    about = json.loads((out / "verdict.json").read_text("utf-8"))
+    results, labels = (pd.read_csv(out / f"{name}.csv") for name in ("results", "labels"))
+    text = page(results, labels, about)
+    (docs / "answer").mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        write_atomically(docs / "answer" / name, (out / name).read_bytes())
+    write_atomically(docs / "answer" / "answer.svg", as_bytes(figure(results), "svg"))
+    write_atomically(docs / "answer.md", text.encode())
+
+
+def main() -> None:
+    """Write the page of the run that the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.answer_page",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("out", type=Path, help="results of a full run")
+    write_page(parser.parse_args().out)
+
+
+if __name__ == "__main__":
+    main()
