@@ -21,8 +21,9 @@ class MeanInterval(NamedTuple):
 def mean_interval(values: Iterable[float], *, level: float = LEVEL) -> MeanInterval:
     """Mean with an interval of this level; numbers that are missing (NaN) are left out.
 
-    >>> mean_interval([1.0, 2.0, 3.0, float("nan")])
-    MeanInterval(mean=2.0, low=-0.48413771175, high=4.48413771175, n=3)
+    >>> found = mean_interval([1.0, 2.0, 3.0, float("nan")])
+    >>> found.mean, round(found.low, 3), round(found.high, 3), found.n
+    (2.0, -0.484, 4.484, 3)
     """
     known = np.array([value for value in map(float, values) if not np.isnan(value)])
     n = len(known)

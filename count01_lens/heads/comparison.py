@@ -32,7 +32,7 @@ from count01_lens.heads.group_measures import (
 )
 from count01_lens.heads.groups import LARGEST_EXACT
 from count01_lens.heads.metrics import CATEGORIES, METRICS
-from count01_lens.heads.verdict import judged_metrics, word_of
+from count01_lens.heads.verdict import DOES, judged_metrics, word_of
 from count01_lens.models.checkpoints import load_checkpoint
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Task
@@ -109,10 +109,13 @@ class Comparison:
     @property
     def answer(self) -> str:
         """The result in words."""
-        told = f"{plural(len(self.table), 'model')}."
+        told = (
+            f"{plural(len(self.table), 'model')}; in brackets mean interactions over pairs, with "
+        )
+        told += "95 % intervals over models."
         for question in dict.fromkeys(self.judged.values()):
             found = [
-                f"{said(self.words[metric])} by {METRICS[metric].label} (mean interaction "
+                f"{DOES[self.words[metric]]} ({METRICS[metric].label}, "
                 f"{written(self.interaction(metric))})"
                 for metric, asked in self.judged.items()
                 if asked == question
@@ -164,10 +167,10 @@ def compare_heads(
 
     Example:
         >>> found = cl.compare_heads({"one": cl.ensemble_model(2), "two": cl.ensemble_model(3)})
-        >>> found.words["l_acc"]
+        >>> found.table["s_acc_mean_interaction"].round(2).tolist()
+        [-0.46, -0.23]
+        >>> found.words["s_acc"]
         'undecided'
-        >>> found.table["l_acc_mean_interaction"].round(2).tolist()
-        [-0.48, -0.24]
     """
     if not isinstance(models, Mapping) or not models:
         raise TypeError(
@@ -245,13 +248,6 @@ def means_by_size(found: GroupValues) -> dict[int, float]:
     sizes = subset_sizes(np.arange(len(found.values)))
     sums = np.bincount(sizes, found.values) / np.bincount(sizes)
     return dict(enumerate(sums.tolist()))
-
-
-def said(word: str) -> str:
-    """Put a word into a sentence about heads."""
-    verbs = {"cooperate": "cooperate", "redundant": "are redundant"}
-    verbs["neither"] = "neither cooperate nor repeat each other"
-    return verbs.get(word, "may cooperate or repeat each other, which is undecided,")
 
 
 def written(interval: MeanInterval, form: str = ".3f") -> str:

@@ -38,9 +38,9 @@ from count01_lens.heads.labels import HeadLabels
 from count01_lens.heads.thresholds import THRESHOLDS, Thresholds
 
 INTERACTION = THRESHOLDS.mean
-_DOES = {"cooperate": "cooperate", "redundant": "are redundant"}
-_DOES |= {"neither": "neither cooperate nor repeat each other"}
-_DOES |= {"undecided": "leave it undecided whether they cooperate"}
+DOES = {"cooperate": "cooperate", "redundant": "are redundant"}
+DOES |= {"neither": "neither cooperate nor repeat each other"}
+DOES |= {"undecided": "leave it undecided whether they cooperate"}
 _BY = {"s_acc": ("in what they know", "s-acc"), "l_acc": ("in what they answer together", "l-acc")}
 _AGAINST_INDEPENDENT = {
     "better": "groups do better than independent heads of the same quality: they complement each "
@@ -117,7 +117,7 @@ class Finding:
     def summary(self) -> str:
         """What heads do, in a few words."""
         by, mean = _BY.get(self.metric), _three(self.mean_interaction)
-        how = f"{_DOES[self.word]} " + (f"({mean})" if by is None else f"{by[0]} ({by[1]}, {mean})")
+        how = f"{DOES[self.word]} " + (f"({mean})" if by is None else f"{by[0]} ({by[1]}, {mean})")
         return f"{how}; {self._against()}" if self.interfering else how
 
     def __str__(self) -> str:
@@ -130,7 +130,7 @@ class Finding:
             f"to {_three(self.high)}; {layers}exact copies {_three(self.copies)}"
         )
         by = "{} ({})".format(*_BY[self.metric]) if self.metric in _BY else ""
-        does = f"heads {_DOES[self.word]} {by}".rstrip()
+        does = f"heads {DOES[self.word]} {by}".rstrip()
         return "; ".join([f"{does}: {numbers}", *self._more()])
 
     def _more(self) -> list[str]:

@@ -83,7 +83,7 @@ def test_models_with_a_known_answer():
     same = cl.compare_heads({name: cl.cooperative_model() for name in "abc"}, TINY)
     assert same.words["s_acc"] == "cooperate"
     assert same.judged == {"s_acc": "answer", "l_acc": "answer", "eos_l_acc": "end"}
-    assert same.answer.startswith("3 models. On the answer their heads cooperate by s-acc (mean in")
+    assert " On the answer their heads cooperate (s-acc, +0." in same.answer
     assert "coop" not in repr(ensembles).splitlines()[1]
 
 

@@ -63,7 +63,7 @@ def test_what_is_said_of_planted_models_was_measured():
 
 
 COMMANDS, WRITTEN = re.findall(r"```sh\n(count01-lens .*?)```", README, flags=re.DOTALL)[0], [
-    "runs/ten/seed-3.safetensors", "report.html", "attention.html",
+    "runs/ten/seed-3.safetensors", "report.html", "compare.html", "attention.html",
     "sweeps/sweep_w01.csv", "sweeps/sweep_w02.png", "runs/sizes/heads.csv",
 ]  # fmt: skip
 
