@@ -62,6 +62,23 @@ def test_what_is_said_of_planted_models_was_measured():
     assert f"{said}{plain['exact'].sum()}" in README
 
 
+def test_what_is_said_of_the_answer_was_measured():
+    found = json.loads((ROOT / "docs/answer/verdict.json").read_text())["verdict"]["paper"]
+    text = " ".join(README.split())
+    know, together = found["s_acc"], found["l_acc"]
+    assert know["word"] == "redundant"
+    assert together["against_independent"] == "worse"
+    mean, copies = know["mean_interaction"]["mean"], know["copies"]
+    said = f"(mean interaction {mean:+.3f}, exact copies would have {copies:+.3f})"
+    assert said.replace("-", "−") in text
+    assert know["beyond"]["low"] > 0  # independent heads would do no better
+    assert f"by {-100 * together['beyond']['mean']:.1f} points: they share their mistakes" in text
+    labels = pd.read_csv(ROOT / "docs/answer/labels.csv")
+    chosen = labels[(labels["recipe"] == "paper") & (labels["metric"] == "eos_l_acc")]
+    good = chosen[chosen["category"] == "successful"].groupby("label")["heads"].sum()
+    assert f"{good['interfering']} of {good.sum()} heads that count well work against" in text
+
+
 COMMANDS, WRITTEN = re.findall(r"```sh\n(count01-lens .*?)```", README, flags=re.DOTALL)[0], [
     "runs/ten/seed-3.safetensors", "report.html", "compare.html", "attention.html",
     "sweeps/sweep_w01.csv", "sweeps/sweep_w02.png", "runs/sizes/heads.csv",
