@@ -91,7 +91,7 @@ def _answers(found: Mapping[str, Any]) -> str:
         f"| {ASKED[metric]} | {_interval(each['mean_interaction'])} | **{WORDS[each['word']]}** | "
         f"{_three(each['copies'])} | {_interval(each['beyond'])}: "
         f"**{AGAINST[each['against_independent']]}** | {each['reading']} |"
-        for metric, each in found.items()
+        for metric, each in ((metric, found[metric]) for metric in METRICS)
     ]
     return "\n".join([head, *rows])
 

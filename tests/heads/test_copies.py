@@ -8,7 +8,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from count01_lens.heads.copies import APART, apartness, clusters, side_by_side, unlikeness
 from count01_lens.heads.labels import label_heads
-from tests.heads.test_labels import BY_HAND, game, random_game
+from tests.known_games import BY_HAND, game, random_game
 
 
 @pytest.mark.parametrize("n_answers", [2, 3, 7])

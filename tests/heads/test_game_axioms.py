@@ -14,7 +14,7 @@ from count01_lens.heads.games import (
     shapley_values,
     subset_sizes,
 )
-from tests.heads.test_games import INDICES, together
+from tests.known_games import INDICES, together
 
 games_of_four = st.lists(st.floats(-10, 10, allow_subnormal=False), min_size=16, max_size=16).map(
     np.array

@@ -22,28 +22,11 @@ from count01_lens.heads.games import (
     smallest_groups,
     subset_sizes,
 )
-
-INDICES = {
-    "shapley": "SII",
-    "banzhaf": "BII",
-    "shapley_taylor": "STII",
-    "faithful": "FSII",
-}
+from tests.known_games import INDICES, together, within
 
 
 def random_values(n, seed=0):
     return np.random.default_rng([n, seed]).standard_normal(2**n)
-
-
-def within(mask):
-    """All groups within a group, itself and the empty one included."""
-    return [part for part in range(mask + 1) if part & ~mask == 0]
-
-
-def together(values, s, t):
-    """What the heads of s add to the group t only together."""
-    size = s.bit_count()
-    return sum((-1) ** (size - part.bit_count()) * values[t | part] for part in within(s))
 
 
 def by_definition(values, n, order, index):

@@ -11,7 +11,13 @@ from sklearn.svm import LinearSVC
 
 from count01_lens.heads import groups, metrics
 from count01_lens.heads.games import shapley_interactions, shapley_values
-from count01_lens.heads.groups import all_groups, as_rows, check_exact, fit_all
+from count01_lens.heads.groups import (
+    all_groups,
+    as_rows,
+    check_exact,
+    fit_all,
+    why_groups_take_long,
+)
 from count01_lens.heads.head_data import head_data
 from count01_lens.heads.metrics import METRICS, Groups, measure_all, roc_auc
 from count01_lens.heads.probe_fits import fit_probes
@@ -19,7 +25,11 @@ from count01_lens.heads.sampling import sampled_shapley
 from count01_lens.models.build import build_model
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
+from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.dataset import make_splits
+from count01_lens.tasks.prompts import Prompts, Task
+from tests.helpers import TINY
+from tests.views.other_tasks import two_layers_three_answers
 
 SPLITS = make_splits()
 DATA = head_data(build_model(ModelConfig(d_embed=12, n_heads=6), seed=2), SPLITS)
@@ -156,3 +166,25 @@ def test_too_many_heads_are_told_what_to_do():
         lambda masks: Groups(data, masks).accuracy["answer"], 64, n_permutations=5
     )
     assert sampled.values.shape == (64,)
+
+
+def test_whether_all_groups_take_long_is_counted_not_timed():
+    task = Count01(SPLITS)
+    assert why_groups_take_long(DATA, task) is None
+    for n, told in ((17, "17 heads have 131,071 groups"), (64, "64 heads have too many groups")):
+        data = head_data(build_model(ModelConfig(d_embed=n, n_heads=n)), TINY)
+        assert why_groups_take_long(data, Count01(TINY)) == told
+    sixteen = head_data(build_model(ModelConfig(d_embed=16, n_heads=16)), TINY)
+    assert why_groups_take_long(sixteen, Count01(TINY)) is None
+
+
+def test_groups_that_have_to_be_run_are_counted_by_their_tokens():
+    analysis = two_layers_three_answers()
+    assert why_groups_take_long(analysis.data, analysis.task) is None
+    question = analysis.task.questions["answer"]
+    tokens = question.test.sequences()
+    longer = Prompts(list(tokens) * 500, question.test.answers.repeat(500))
+    task = Task(train=question.train, test=longer, choices=question.choices)
+    told = why_groups_take_long(analysis.data, task)
+    n_tokens = 500 * sum(map(len, tokens))
+    assert told == f"the model has to be run on {n_tokens:,} tokens for 255 groups"

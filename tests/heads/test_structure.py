@@ -148,7 +148,7 @@ def test_an_ensemble_is_copies_of_one_head(metric):
         np.testing.assert_allclose(found.loss, 0)
         assert "Heads 0, 1 and 2 are copies: any does in every group nearly" in str(found)
         assert "Each of heads 0, 1 and 2 alone has at least 99 %" in str(found)
-        assert "100\u00a0% is taken over by the others" in str(found)
+        assert "100 % is taken over by the others" in str(found)
         assert "No head is missed by the whole model." in str(found)
 
 
