@@ -58,6 +58,7 @@ def page(results: pd.DataFrame, about: Mapping[str, Any]) -> str:
     sections = [
         "# Do heads turn from cooperation to redundancy in training?",
         _question(),
+        _summary(verdict),
         *(_answer(verdict, recipe) for recipe in RECIPES),
         _distance_answer(verdict),
         "Seen in the results, and not judged by a rule: when the interval over seeds is on one "
@@ -101,6 +102,23 @@ def _question() -> str:
     )
 
 
+def _summary(verdict: Mapping[str, Any]) -> str:
+    """Count the changes, whichever way they go."""
+    found = [
+        f"{METRICS[metric].label} with {NAMES[recipe]}"
+        for recipe in RECIPES
+        for metric in JUDGED
+        if verdict["changes"][recipe][metric]["answer"] != NONE
+    ]
+    asked = len(RECIPES) * len(JUDGED)
+    if not found:
+        return (
+            f"**No such change is shown**, with either recipe, by any of {len(JUDGED)} metrics: "
+            "heads are not seen to cooperate first and to repeat each other later."
+        )
+    return f"**A lasting change is shown in {len(found)} of {asked} cases**: {', '.join(found)}."
+
+
 def _answer(verdict: Mapping[str, Any], recipe: str) -> str:
     lines = [f"With {NAMES[recipe]}:", ""]
     for metric in JUDGED:
@@ -117,6 +135,11 @@ def _answer(verdict: Mapping[str, Any], recipe: str) -> str:
 
 
 def _distance_answer(verdict: Mapping[str, Any]) -> str:
+    if all(not found["crossed"] for found in verdict["with_distance"].values()):
+        return (
+            "Whether the change comes with the distance that weights travel was to be asked of "
+            "metrics that change: there are none."
+        )
     lines = ["Does the change come with the distance that weights travel?", ""]
     for metric in JUDGED:
         found = verdict["with_distance"][metric]

@@ -399,7 +399,7 @@ def test_compare_puts_checkpoints_side_by_side(tmp_path):
     paths = [tmp_path / "a" / "seed-0", tmp_path / "b" / "seed-0.safetensors"]
     done = run("compare", *paths, "-o", tmp_path / "compare.html")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("2 models; in brackets mean interactions over pairs")
+    assert done.stdout.startswith("2 models. On the answer their heads ")
     assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == ["a/seed-0", "b/seed-0"]
     assert f"written to {tmp_path / 'compare.html'}: open it in a browser" in done.stdout
     assert "Heads of 2 models side by side" in (tmp_path / "compare.html").read_text("utf-8")

@@ -109,10 +109,7 @@ class Comparison:
     @property
     def answer(self) -> str:
         """The result in words."""
-        told = (
-            f"{plural(len(self.table), 'model')}; in brackets mean interactions over pairs, with "
-        )
-        told += "95 % intervals over models."
+        told = f"{plural(len(self.table), 'model')}."
         for question in dict.fromkeys(self.judged.values()):
             found = [
                 f"{DOES[self.words[metric]]} ({METRICS[metric].label}, "
@@ -123,8 +120,9 @@ class Comparison:
             about = QUESTIONS.get(question, f"On the question {question!r}")
             told += f" {about} their heads {', and '.join(found)}."
         if len(self.table) < 2:
-            told += " One model has no interval over models: compare several."
-        return told
+            return f"{told} One model has no interval over models: compare several."
+        told += " In brackets: mean interaction over pairs of heads, and its 95 % interval over "
+        return f"{told}models."
 
     def __repr__(self) -> str:
         shown = self.table[
@@ -160,7 +158,7 @@ def compare_heads(
         models: by name: analyses, HookedTransformers, or paths of checkpoints. What an analysis
             knows of its groups is not measured again.
         task: what models and checkpoints are asked; by default what each was built for.
-        groups: "all" groups, two seconds for a model of 16 heads, or those at the "ends" only, for
+        groups: "all" groups, seconds for a model of 16 heads, or those at the "ends" only, for
             l-acc, ROC AUC and '[EOS]' l-acc.
         probes: the same for s-acc; "all" takes minutes.
         progress: whether to show it; None in a terminal or notebook only.

@@ -71,7 +71,7 @@ def group_evolution(
 
     The mean interaction over pairs is exact in every case: it follows from the groups at the ends,
     of one head and of all but one (`heads.ends`). Which pairs cooperate, what each head
-    is worth and how large a group has to be need all groups: two seconds for a model of 16 heads at
+    is worth and how large a group has to be need all groups: seconds for a model of 16 heads at
     one moment, and minutes if a probe is to be fitted to each.
 
     Args:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from count01_lens.common.types import Array
-from count01_lens.heads.comparison import Comparison
+from count01_lens.heads.comparison import Comparison, written_signed
 from count01_lens.heads.metrics import METRICS
 from count01_lens.heads.thresholds import THRESHOLDS
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure, answer_colours, drawable
@@ -40,7 +40,7 @@ def plot_all_interactions(comparison: Comparison, metric: str) -> Figure:
         np.fill_diagonal(shown, np.nan)
         image = axes.imshow(shown, vmin=-largest, vmax=largest, cmap="RdBu")
         mean = float(matrix[np.triu_indices(len(matrix), 1)].mean())
-        axes.set_title(f"{drawable(_cut(name))}\nmean {mean:+.3f}", fontsize=9)
+        axes.set_title(f"{drawable(_cut(name))}\nmean {written_signed(mean)}", fontsize=9)
         axes.set(xticks=[], yticks=[])
     figure.colorbar(image, ax=grid, label="interaction", shrink=0.8)
     return figure

@@ -77,7 +77,8 @@ def _opening(comparison: Comparison) -> Markup:
 def _together_part(comparison: Comparison) -> Part:
     rows = []
     for metric in comparison.metrics:
-        cells = [METRICS[metric].label, written(comparison.interaction(metric))]
+        interval = element("span", written(comparison.interaction(metric)), class_="whole")
+        cells = [METRICS[metric].label, interval]
         cells.append(comparison.words[metric])
         for name in ("cooperating_pairs", "redundant_pairs"):
             cells.append(percent(mean_interval(comparison.table[f"{metric}_{name}"]).mean, 0))

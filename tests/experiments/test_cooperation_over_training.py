@@ -9,6 +9,7 @@ import pytest
 import count01_lens as cl
 from count01_lens.training.recipe import steps_per_epoch
 from experiments import cooperation_over_training as experiment
+from experiments.change_figure import training_figure
 from experiments.change_page import DOCS, NAME, page, write_page
 from experiments.change_rules import JUDGED, JUDGED_SEEDS, RECIPES, judge
 
@@ -33,6 +34,28 @@ def test_the_judged_run_has_every_seed_moment_and_metric():
         found = RESULTS.loc[RESULTS["recipe"] == recipe, "step"].unique()
         assert sorted(found) == expected
     assert RESULTS[["mean_interaction", "travelled", "accuracy"]].notna().all(axis=None)
+
+
+@pytest.mark.parametrize("recipes", [("accurate",), RECIPES])
+def test_a_page_of_models_that_change_says_so(recipes):
+    results = RESULTS.copy()
+    changing = results["recipe"].isin(recipes) & (results["metric"] == "l_acc")
+    noise = 1e-4 * (results["seed"] - 44004)
+    turned = np.where(results["travelled"] < 0.2, 0.02, -0.02) + noise
+    results.loc[changing, "mean_interaction"] = turned[changing]
+    verdict = judge(results)
+    told = page(results, {**ABOUT, "verdict": verdict})
+    assert "l-acc: **from cooperation to redundancy**, at epoch" in told
+    assert f"shown in {len(recipes)} of 8 cases**: l-acc with the" in told
+    answer = verdict["with_distance"]["l_acc"]["answer"]
+    assert f"- l-acc: **{answer}**. {'Medians' if len(recipes) == 2 else 'With the acc'}" in told
+    circles = [
+        line
+        for axes in training_figure(results, verdict).axes
+        for line in axes.lines
+        if line.get_marker() == "o"
+    ]
+    assert len(circles) == len(recipes)
 
 
 def test_rules_are_those_of_the_pages_words():
