@@ -31,7 +31,7 @@ class ContributionsInWork:
         n_columns = n_heads * (n_heads + 1) // 2
         # One thing, replaced at once: an interrupt never leaves a group that was added but not
         # noted, and would be added once more.
-        self._state = np.zeros(1 << n_heads, dtype=bool), np.zeros((n_prompts, n_columns))
+        self._state = np.zeros(1 << n_heads, dtype=bool), np.zeros((n_columns, n_prompts))
 
     def add(self, numbers: Int[Array, " group"], right: Bool[Array, "group prompt"]) -> None:
         """Add what some groups, given as numbers, get right; those added before are left out."""
@@ -40,14 +40,14 @@ class ContributionsInWork:
         masks = (numbers[new, None] >> np.arange(self.n_heads) & 1).astype(bool)
         now = seen.copy()
         now[numbers] = True
-        self._state = now, sums + right[new].T.astype(float) @ index_weights(masks)
+        self._state = now, sums + index_weights(masks).T @ right[new].astype(float)
 
     def finished(self) -> Float[Array, "prompt pair"]:
         """Return the contributions; every group must have been added, the empty one too."""
         seen, sums = self._state
         if not seen.all():
             raise RuntimeError(f"expected all {len(seen)} groups, got {int(seen.sum())} of them")
-        return sums
+        return np.ascontiguousarray(sums.T)
 
 
 def index_weights(masks: Bool[Array, "group head"]) -> Float[Array, "group pair"]:
