@@ -103,7 +103,8 @@ def explorer_data(explored: Sequence[Explored]) -> dict[str, Any]:
 
 
 def _language(language: CountingLanguage, task: CountingTask) -> dict[str, Any]:
-    most = np.maximum(task.splits.train.counts.amax(dim=0), task.splits.test.counts.amax(dim=0))
+    splits = task.splits.train, task.splits.test
+    most = np.max([split.counts.numpy().max(axis=0) for split in splits], axis=0)
     texts = language.rule.texts
     return {
         "symbols": list(language.symbols),

@@ -39,6 +39,12 @@ export function fitSvm(X, n, d, isPositive, start = null, C = 1000) {
   const penalty = units.map((unit) => 1 / unit ** 2);
   const scale = scaleOf(Z, n, p, C);
   let v = Float64Array.from(start ?? new Float64Array(p), (value, j) => value * units[j]);
+  // A few of the samples, each with the weight of many, bring a fit close to its end quickly.
+  for (const every of [64, 8]) {
+    if (n / every < 4 * p + 50) continue;
+    const few = someRows(Z, n, p, every);
+    v = descend(few, few.length / p, p, penalty, C * every, v, scale, 1e-4).v;
+  }
   let steps = 0;
   for (let width = 1; ; width *= 2) {
     const slack = slacks(Z, n, p, v);
@@ -72,6 +78,12 @@ function slacks(Z, n, p, v) {
   const slack = margins(Z, n, p, v);
   for (let i = 0; i < n; i++) slack[i] = 1 - slack[i];
   return slack;
+}
+
+function someRows(Z, n, p, every) {
+  const rows = new Float64Array(Math.ceil(n / every) * p);
+  for (let i = 0, at = 0; i < n; i += every) for (let j = 0; j < p; j++) rows[at++] = Z[i * p + j];
+  return rows;
 }
 
 function nearRows(Z, n, p, slack, above) {
@@ -127,9 +139,9 @@ function isOptimal(Z, n, p, slack, v, penalty, C, scale) {
 }
 
 /** Take Newton steps until there is nothing left to gain, or only rounding. */
-function descend(Z, n, p, penalty, C, start, scale) {
+function descend(Z, n, p, penalty, C, start, scale, enough = 0) {
   let v = start;
-  let slack = slacks(Z, n, p, v);
+  const slack = slacks(Z, n, p, v);
   let objective = objectiveOf(slack, v, penalty, C);
   let stalled = false;
   let before = { v, distance: Infinity, steps: 0 };
@@ -142,23 +154,47 @@ function descend(Z, n, p, penalty, C, start, scale) {
     const gain = objective > 0 ? -descent / (2 * objective) : 1;
     const here = { v, distance: Math.max(relative, gain), steps };
     if (stalled && here.distance >= before.distance) return before;
+    if (gain <= enough) return here;
     if ((relative <= TOLERANCE * 1e-3 && gain <= TOLERANCE ** 2) || steps === MOST_STEPS) return here;
     const slope = margins(Z, n, p, direction);
+    const length = lengthOfStep(slack, slope, v, direction, penalty, C, descent);
+    v = v.map((value, j) => value + length * direction[j]);
+    for (let i = 0; i < n; i++) slack[i] -= length * slope[i];
+    const reached = objectiveOf(slack, v, penalty, C);
     // Close to the optimum a step may gain less than the objective's own rounding; whether it was a
     // good one is then seen by the gradient.
-    const rounding = ROUNDING * Math.abs(objective);
-    let [length, next] = [1, null];
-    for (;;) {
-      const moved = v.map((value, j) => value + length * direction[j]);
-      const left = slack.map((value, i) => value - length * slope[i]);
-      next = { v: moved, slack: left, objective: objectiveOf(left, moved, penalty, C) };
-      if (next.objective <= objective + 1e-4 * length * descent + rounding || length < 1e-10) break;
-      length /= 2;
-    }
-    stalled = next.objective >= objective - rounding;
+    stalled = reached >= objective - ROUNDING * Math.abs(objective);
     before = here;
-    ({ v, slack, objective } = next);
+    objective = reached;
   }
+}
+
+/** How far to go along a direction: nearly to the minimum, whose derivative is piecewise linear. */
+function lengthOfStep(slack, slope, v, direction, penalty, C, descent) {
+  let [along, own] = [0, 0];
+  for (let j = 0; j < v.length; j++) {
+    along += penalty[j] * v[j] * direction[j];
+    own += penalty[j] * direction[j] * direction[j];
+  }
+  let [low, high, length] = [0, Infinity, 1];
+  for (let trial = 0; trial < 30; trial++) {
+    let [losses, squares] = [0, 0];
+    for (let i = 0; i < slack.length; i++) {
+      const left = slack[i] - length * slope[i];
+      if (left > 0) {
+        losses += left * slope[i];
+        squares += slope[i] * slope[i];
+      }
+    }
+    const derivative = along + length * own - 2 * C * losses;
+    if (Math.abs(derivative) <= 0.1 * Math.abs(descent)) return length;
+    if (derivative > 0) high = length;
+    else low = length;
+    const next = length - derivative / (own + 2 * C * squares);
+    if (!(Math.abs(next - length) > 1e-9 * length)) return length;
+    length = next > low && next < high ? next : high < Infinity ? (low + high) / 2 : 2 * length;
+  }
+  return length;
 }
 
 function dot(a, b) {

@@ -38,7 +38,7 @@ export function coefficientsOf(model, scores, values) {
 /** Write the read-out of one head as text; `rows` of weights, then a bias: one, or one per answer. */
 export function readoutText(model, head, scores, rows) {
   if (scores === null) return "none: '[BOS]' and '=' keep weights that depend on the sentence";
-  const seen = scores.slice(0, model.equals + 1);
+  const seen = Array.from(scores.slice(0, model.equals + 1));
   if (rows.length > 1) return choiceText(model, seen, rows.map((row) => readValues(model, head, row)));
   const [alpha, ...betas] = coefficientsOf(model, seen, readValues(model, head, rows[0]));
   if (!Number.isFinite(alpha) || betas.every((beta) => beta === 0)) {
