@@ -88,6 +88,7 @@ def explorer_data(explored: Sequence[Explored]) -> dict[str, Any]:
             {
                 "name": each.name,
                 "python": each.python,
+                "pythonTask": "cl.task_of(model)" if each.task is None else "task",
                 "task": task.name,
                 "nHeads": form.scores.shape[1],
                 "dHead": form.values.shape[-1],
