@@ -66,6 +66,7 @@ from .training.training_run import train as train
 from .views.attention_view import compare_attention as compare_attention
 from .views.attention_view import show_attention as show_attention
 from .views.attribution_view import show_attribution as show_attribution
-from .views.widgets import AttentionPatcher as AttentionPatcher
+from .views.explorer import AttentionPatcher as AttentionPatcher
+from .views.explorer import Explorer as Explorer
 
 __version__: str

@@ -142,7 +142,7 @@ function drawScale(context, limits, width, height, d, look) {
   context.fillStyle = look.dark ? "rgba(255,255,255,.62)" : "rgba(0,0,0,.58)";
   context.font = `${look.large ? 11 : 9}px system-ui, sans-serif`;
   context.lineWidth = 1;
-  const about = look.large ? 5 : 2;
+  const about = width > 300 ? 5 : 2;
   const x = (value) => ((value - limits[0][0]) / (limits[0][1] - limits[0][0])) * width;
   const y = (value) => height - ((value - limits[1][0]) / (limits[1][1] - limits[1][0])) * height;
   context.beginPath();

@@ -83,12 +83,17 @@ function drawStacks(element, model, { before, after }, dark) {
   lines.push({ name: "[EOS]", token: model.eos, one: before.after, other: after.after, where: `after ${model.answers[said]}` });
   const partsOf = (asked, token) => [...asked.heads.map(({ logits }) => logits[token]), asked.bias[token]];
   const reach = (parts) => [parts.filter((v) => v < 0).reduce((s, v) => s + v, 0), parts.filter((v) => v > 0).reduce((s, v) => s + v, 0)];
-  const ranges = lines.map(({ other, token }) => reach(partsOf(other, token)));
-  const low = Math.min(...ranges.map(([l]) => l), 0);
-  const high = Math.max(...ranges.map(([, h]) => h), 1e-12);
-  const x = (value) => ((value - low) / (high - low)) * WIDE;
+  // Answers have one scale, '[EOS]' has its own: it is often far larger.
+  const scaleFor = (group) => {
+    const ranges = group.map(({ other, token }) => reach(partsOf(other, token)));
+    const low = Math.min(...ranges.map(([l]) => l), 0);
+    const high = Math.max(...ranges.map(([, h]) => h), low + 1e-12);
+    return (value) => ((value - low) / (high - low)) * WIDE;
+  };
+  const scales = [scaleFor(lines.slice(0, -1)), scaleFor(lines.slice(-1))];
   element.replaceChildren(
     ...lines.map(({ name, token, one, other, where }) => {
+      const x = scales[token === model.eos ? 1 : 0];
       const parts = partsOf(other, token);
       let [left, right] = [0, 0];
       const svg = draw("svg", { viewBox: `0 0 ${WIDE} 16`, role: "img", "aria-label": `logit of ${name} ${where}: ${numberText(other.logits[token])}` });
