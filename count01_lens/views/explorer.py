@@ -1,22 +1,24 @@
 """`Explorer(model)`: the whole model live in a notebook.
 
 An anywidget: one ES module that computes in the browser, in JupyterLab, VS Code, Colab and marimo.
-Python drives it and reads it by traits; nothing is computed here.
+Python drives it and reads it by traits, and computes nothing unless it is asked to.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import anywidget
+import pandas as pd
 import traitlets
 
 from count01_lens.common.types import HookedTransformer
 from count01_lens.heads.analysis import HeadAnalysis
-from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Splits
 from count01_lens.views.attention_view import AttentionView, compare_attention
+from count01_lens.views.explored_heads import head_changes, model_changes
 from count01_lens.views.explorer_code import Choices
 from count01_lens.views.explorer_data import Explored, explorer_data
 from count01_lens.views.explorer_module import explorer_module, explorer_style
@@ -78,9 +80,9 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         **start: Any,
     ):
         explored = Explored(model, task, analysis)
+        self._form, self._task = explored.checked()
         data = explorer_data([explored])
-        language = language_for(model, task if isinstance(task, CountingTask) else None)
-        most = data["models"][0]["language"]["most"]
+        language, most = self._form.language, data["models"][0]["language"]["most"]
         counts = [min(n, _START[place % 5]) for place, n in enumerate(most)]
         self.model = model
         self._task_code = data["models"][0]["pythonTask"]
@@ -121,6 +123,16 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         if not self._busy:
             self._show(self._choices.from_json(change["new"]))
 
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row per head: category, s-acc and l-acc before and after, computed by Python."""
+        return head_changes(self._form, self._task, self._choices)
+
+    @property
+    def accuracy(self) -> pd.DataFrame:
+        """The whole model on the test split, original and patched, computed by Python."""
+        return model_changes(self._form, self._task, self._choices)
+
     def show_attention(self) -> AttentionView:
         """Show the attention of the sentence before and after the patch, with circuitsvis."""
         chosen = self._choices
@@ -160,8 +172,6 @@ _SETTABLE = ("heads", "w01", "w02", "ratios", "weights", "others", "off", "sente
 
 
 def _changed(choices: Choices, name: str, value: Any) -> Choices:
-    from dataclasses import replace
-
     if name == "sentence":
         return choices.with_sentence(value)
     if name in ("w01", "w02"):

@@ -88,7 +88,7 @@ def explorer_data(explored: Sequence[Explored]) -> dict[str, Any]:
             {
                 "name": each.name,
                 "python": each.python,
-                "pythonTask": "cl.task_of(model)" if each.task is None else "task",
+                "pythonTask": _task_code(each),
                 "task": task.name,
                 "nHeads": form.scores.shape[1],
                 "dHead": form.values.shape[-1],
@@ -101,6 +101,15 @@ def explorer_data(explored: Sequence[Explored]) -> dict[str, Any]:
         )
     bounds = {"successful": SUCCESSFUL, "failed": FAILED}
     return {"format": 1, "bounds": bounds, "splits": splits, "models": models}
+
+
+def _task_code(each: Explored) -> str:
+    """How code that can be copied names the task."""
+    if each.task is not None:
+        return "task"
+    if each.analysis is not None:
+        return "analysis.task"
+    return "cl.task_of(model)" if hasattr(each.model.tokenizer, "counting_task") else "cl.Count01()"
 
 
 def _language(language: CountingLanguage, task: CountingTask) -> dict[str, Any]:

@@ -28,9 +28,10 @@ function isDark(root) {
  *
  * @param root where to
  * @param data as `explorer_data` packs it
- * @param options {inAddress: keep the state in the address; state: to start from; onChange}
+ * @param options {inAddress: keep the state in the address; fitsWindow: be no taller than it, if it can;
+ *     state: to start from; onChange}
  */
-export function mount(root, data, { inAddress = true, state = null, onChange = null } = {}) {
+export function mount(root, data, { inAddress = true, fitsWindow = false, state = null, onChange = null } = {}) {
   const engines = data.models.map(() => null);
   const id = `explorer-${mounted++}`;
   const frame = make("div", { class: "c01x", id });
@@ -78,8 +79,7 @@ export function mount(root, data, { inAddress = true, state = null, onChange = n
     }
     frame.classList.toggle("dark", dark);
     frame.classList.toggle("paged", now.page !== null);
-    // A page that is the explorer's alone fits the window, as far as it can.
-    const free = inAddress && size >= 1080 ? innerHeight - 84 : null;
+    const free = fitsWindow && size >= 1080 ? innerHeight - 84 : null;
     const shown = { state: now, engine, dark, free, size: `${size} ${free}`, before: app.before, after: app.after, sentence: app.sentence, hovered: app.hovered };
     for (const view of app.views) view.update(shown);
     say(message, store.message);
