@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from count01_lens.attention.interventions import Intervention
 from count01_lens.attention.patches import Others, Ratios, Weights
 from count01_lens.common.validation import check_choice
 from count01_lens.models.hooks import head_numbers
@@ -61,8 +60,12 @@ class Choices:
             check_choice("ratios: symbol", symbol, symbols[1:])
         full = {symbol: self.ratios.get(symbol) for symbol in symbols[1:]}
         object.__setattr__(self, "ratios", full)
-        for patch in self.patches:  # they check themselves
-            assert isinstance(patch, Intervention)
+        if self.weights is not None:
+            for token in self.weights:
+                check_choice("weights: token", token, self.language.tokens)
+            order = {t: self.weights[t] for t in self.language.tokens if t in self.weights}
+            object.__setattr__(self, "weights", order)
+        assert isinstance(self.patches, tuple)  # they check themselves
 
     @property
     def patches(self) -> tuple[Ratios | Weights, ...]:
@@ -82,6 +85,8 @@ class Choices:
 
     def with_sentence(self, text: str) -> "Choices":
         """Set another sentence."""
+        if not isinstance(text, str):
+            raise TypeError(f"sentence: expected text such as '0110=', got {text!r:.80}")
         ids = encode_sentence(text.strip(), self.language)
         counts = tuple(ids.count(1 + place) for place in range(len(self.language.symbols)))
         return replace(self, counts=counts, text=text.strip())

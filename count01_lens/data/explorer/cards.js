@@ -131,6 +131,7 @@ export function headCards(app) {
     element.addEventListener("focus", () => app.hover(head));
   });
   cards[0].element.tabIndex = 0;
+  app.focusCard = focus;
   const legend = make("p", { class: "keys" });
   const keys = make("p", { class: "keys help", id: `${app.id}-keys`, text: "Click to choose heads, Shift for a range. Keys: arrows move, Space chooses, Enter opens a head, O switches it off, Esc chooses all." });
   const element = make("section", { class: "heads", "aria-label": "Heads" }, list, legend, keys);

@@ -31,16 +31,18 @@ export function headPage(app) {
       event.stopPropagation();
     }
   });
-  let drawn = null;
+  let [drawn, last] = [null, null];
   const update = (shown) => {
     const { state, dark, before, after, sentence, size } = shown;
     const head = state.page;
     const opened = head !== null && element.hidden;
     element.hidden = head === null;
     if (head === null) {
-      drawn = null;
+      if (last !== null) app.focusCard(last); // where the reader came from
+      last = drawn = null;
       return;
     }
+    last = head;
     const [one, other] = [before.heads[head], after.heads[head]];
     say(title, `Head ${head}`);
     const plane = planeOf(engine.original(head).test, model.dHead);

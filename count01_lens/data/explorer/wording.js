@@ -21,16 +21,19 @@ export function pythonSentence(language, state) {
 
 /** Python that reproduces what is shown. */
 export function pythonCode(entry, state) {
-  const { symbols } = entry.language;
+  const { symbols, answers } = entry.language;
+  const tokens = ["[BOS]", ...symbols, "=", ...answers, "[EOS]"];
   const dictionary = (pairs) => `{${pairs.map(([name, value]) => `${JSON.stringify(name)}: ${pythonNumber(value)}`).join(", ")}}`;
+  // Objects of JavaScript have an order of their own.
+  const inOrder = (values, names) => names.filter((name) => name in values).map((name) => [name, values[name]]);
   const rest = [];
   if (state.heads) rest.push(`heads=[${state.heads.join(", ")}]`);
   if (state.others === "keep") rest.push('others="keep"');
   const contexts = [];
   if (state.weights) {
-    contexts.push(`cl.set_attention(${["model", dictionary(Object.entries(state.weights)), ...rest].join(", ")})`);
+    contexts.push(`cl.set_attention(${["model", dictionary(inOrder(state.weights, tokens)), ...rest].join(", ")})`);
   } else {
-    const given = Object.entries(state.ratios).filter(([, ratio]) => ratio !== null);
+    const given = inOrder(state.ratios, symbols).filter(([, ratio]) => ratio !== null);
     const isShort = ([symbol]) => symbols[0] === "0" && ["1", "2"].includes(symbol);
     const short = given.filter(isShort).map(([symbol, ratio]) => `w0${symbol}=${pythonNumber(ratio)}`);
     const long = given.filter((pair) => !isShort(pair));
