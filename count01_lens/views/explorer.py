@@ -26,6 +26,10 @@ from count01_lens.views.explorer_module import explorer_module, explorer_style
 _START = (10, 12, 7, 9, 6)  # a close call; state.js has the same
 
 
+class _Given(traitlets.TraitType):  # type: ignore[misc, type-arg]
+    """Anything but None, which traitlets would let pass unchecked; `Explorer` checks the rest."""
+
+
 class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
     """A model that can be patched by hand, head by head, while everything follows.
 
@@ -65,11 +69,11 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
     heads = traitlets.Any(None, allow_none=True)
     w01 = traitlets.Any(None, allow_none=True)
     w02 = traitlets.Any(None, allow_none=True)
-    ratios = traitlets.Any()
+    ratios = _Given({})
     weights = traitlets.Any(None, allow_none=True)
-    others = traitlets.Any("zero")
-    off = traitlets.Any()
-    sentence = traitlets.Any("")
+    others = _Given("zero")
+    off = _Given([])
+    sentence = _Given("")
     code = traitlets.Unicode("", read_only=True)
 
     def __init__(
@@ -103,7 +107,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
     def _checked(self, proposal: dict[str, Any]) -> Any:
         """Refuse what cannot be; give the value as the page will have it."""
         name, value = proposal["trait"].name, proposal["value"]
-        if self._busy:
+        if self._busy or value == _value_of(self._choices, name):
             return value
         try:
             return _value_of(self._with(name, value), name)
@@ -114,13 +118,14 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         "heads", "w01", "w02", "ratios", "weights", "others", "off", "sentence"
     )  # type: ignore[untyped-decorator]
     def _set(self, change: dict[str, Any]) -> None:
-        if not self._busy:
-            self._show(self._with(change["name"], change["new"]))
+        name, value = change["name"], change["new"]
+        if not self._busy and value != _value_of(self._choices, name):
+            self._show(self._with(name, value))
 
     @traitlets.observe("_state")  # type: ignore[untyped-decorator]
     def _moved(self, change: dict[str, Any]) -> None:
         """Take over what was done in the page."""
-        if not self._busy:
+        if not self._busy and change["new"] != self._choices.to_json():
             self._show(self._choices.from_json(change["new"]))
 
     @property
@@ -149,8 +154,8 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         return _changed(self._choices, name, value)
 
     def _show(self, choices: Choices) -> None:
-        """Put choices into all traits at once."""
-        with self._ours():
+        """Put choices into all traits at once; those who listen hear of it when all are set."""
+        with self.hold_trait_notifications(), self._ours():
             self._choices = choices
             self._state = choices.to_json()
             for name in _SETTABLE:

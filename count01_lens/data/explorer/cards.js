@@ -132,11 +132,13 @@ export function headCards(app) {
   });
   cards[0].element.tabIndex = 0;
   app.focusCard = focus;
+  let arranged = null;
   const legend = make("p", { class: "keys" });
   const keys = make("p", { class: "keys help", id: `${app.id}-keys`, text: "Click to choose heads, Shift for a range. Keys: arrows move, Space chooses, Enter opens a head, O switches it off, Esc chooses all." });
   const element = make("section", { class: "heads", "aria-label": "Heads" }, list, legend, keys);
   const update = (shown) => {
-    arrange(list.clientWidth, shown.free);
+    if (arranged !== shown.size) arrange(list.clientWidth, shown.free);
+    arranged = shown.size;
     legendInto(legend, engine.model, shown.dark);
     cards.forEach((card) => card.update(shown));
   };
@@ -187,8 +189,11 @@ function headCard(app, head) {
     const point = sentence.after.asked.heads[head].output;
     const key = [other, dark, size, point.join()];
     if (key.some((part, i) => part !== drawn.scatter?.[i])) {
-      drawScatter(canvas, engine, other, one, plane, { dark, large: false }, isOff ? null : point);
-      drawn.scatter = key;
+      // To ask the page for sizes makes it lay itself out anew: once for all cards is enough.
+      if (drawn.size !== size || !drawn.box.width) drawn.box = { width: canvas.clientWidth, height: canvas.clientHeight };
+      drawn.size = size;
+      drawScatter(canvas, engine, other, one, plane, { dark, large: false, ...drawn.box }, isOff ? null : point);
+      drawn.scatter = drawn.box.width ? key : null;
     }
     const attention = [sentence.before, sentence.after].map(({ asked }) => asked.heads[head].attention);
     const bar = [dark, attention[0].join(), isOff ? "" : attention[1].join()].join("|");

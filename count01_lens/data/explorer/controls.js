@@ -39,6 +39,7 @@ export function sentenceControls(app) {
     type: "text", class: "wide", "aria-label": "sentence", placeholder: `such as ${symbols.slice(0, 3).join("")}${symbols[0]}=`, spellcheck: "false", autocomplete: "off",
     "data-value": "sentence",
     on: {
+      keydown: (event) => event.key === "Enter" && event.target.blur(),
       change: (event) => {
         try {
           const counts = readSentence(entry.language, event.target.value);

@@ -34,7 +34,8 @@ function isDark(root) {
 export function mount(root, data, { inAddress = true, fitsWindow = false, state = null, onChange = null } = {}) {
   const engines = data.models.map(() => null);
   const id = `explorer-${mounted++}`;
-  const frame = make("div", { class: "c01x", id });
+  // JupyterLab would take keys for itself.
+  const frame = make("div", { class: "c01x", id, "data-lm-suppress-shortcuts": "true" });
   root.replaceChildren(frame);
   let start = startOf(data.models);
   let problem = "";
@@ -50,6 +51,8 @@ export function mount(root, data, { inAddress = true, fitsWindow = false, state 
   let chosenTheme = null;
   let app = null;
   let waiting = false;
+  let addressing = null;
+  const address = () => location.href.split("#")[0] + fragmentOf(data.models, store.state);
   let size = 0;
 
   const message = make("div", { class: "message", role: "alert", "data-value": "message" });
@@ -74,7 +77,10 @@ export function mount(root, data, { inAddress = true, fitsWindow = false, state 
     }
     const spoken = JSON.stringify([now.counts, key]);
     if (app.spoken !== spoken) {
-      app.sentence = { before: engine.sentence(now.counts), after: engine.sentence(now.counts, patches, now.off) };
+      const counts = now.counts.join();
+      const before = app.counts === counts ? app.sentence.before : engine.sentence(now.counts);
+      app.sentence = { before, after: engine.sentence(now.counts, patches, now.off) };
+      app.counts = counts;
       app.spoken = spoken;
     }
     frame.classList.toggle("dark", dark);
@@ -113,7 +119,7 @@ export function mount(root, data, { inAddress = true, fitsWindow = false, state 
       make("header", { class: "top" },
         make("div", { class: "title" }, modelChoice(number), make("span", { class: "task", text: taskText(entry) })),
         whole.element,
-        make("div", { class: "tools" }, built.undo, built.redo, ...(inAddress ? [copying("link", "copy a link to this view", () => location.href)] : []),
+        make("div", { class: "tools" }, built.undo, built.redo, ...(inAddress ? [copying("link", "copy a link to this view", address)] : []),
           copying("Python", "copy as Python that reproduces this view", () => pythonCode(entry, store.state)),
           button("◑", "light or dark", () => {
             chosenTheme = dark = !dark;
@@ -154,9 +160,12 @@ export function mount(root, data, { inAddress = true, fitsWindow = false, state 
   }
 
   store.listen((now) => {
+    // Browsers slow pages down that change their address with every move of a slider.
     if (inAddress) {
-      const fragment = fragmentOf(data.models, now);
-      if (fragment !== location.hash) history.replaceState(null, "", fragment || location.pathname + location.search);
+      clearTimeout(addressing);
+      addressing = setTimeout(() => {
+        if (address() !== location.href) history.replaceState(null, "", address());
+      }, 250);
     }
     onChange?.(now);
     schedule();

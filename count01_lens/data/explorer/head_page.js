@@ -46,7 +46,7 @@ export function headPage(app) {
     const [one, other] = [before.heads[head], after.heads[head]];
     say(title, `Head ${head}`);
     const plane = planeOf(engine.original(head).test, model.dHead);
-    drawScatter(canvas, engine, other, one, plane, { dark, large: true }, sentence.after.asked.heads[head].output);
+    drawScatter(canvas, engine, other, one, plane, { dark, large: true, width: canvas.clientWidth, height: canvas.clientHeight }, sentence.after.asked.heads[head].output);
     canvas.setAttribute("aria-label", `Outputs of head ${head} on the test split with its linear probe: s-acc ${shareText(other.sAcc)}`);
     say(legend, `Test sentences by right answer (${model.answers.join(", ")}), training sentences pale behind; the line is the linear probe, circles are value vectors (grey: farther out), the cross is the sentence.`);
     factsInto(facts, app, head, one, other, sentence);

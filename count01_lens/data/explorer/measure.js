@@ -23,7 +23,8 @@ export class Engine {
     this.test = readSplit(splits.test);
     this.originals = [];
     this.recent = new Map(); // heads as they are patched now: their probes start the next ones
-    this.ends = [];
+    this.ends = []; // what each head writes after the answer, as long as nothing is patched there
+    this.ended = null;
   }
 
   get heads() {
@@ -165,6 +166,8 @@ export class Engine {
     const { model, test } = this;
     const { vocab, eos } = model;
     const here = patches.filter(({ at }) => at === "answer");
+    const known = here.length ? null : off.join();
+    if (known !== null && this.ended?.off === known) return this.ended.share;
     const logits = new Float64Array(test.length * vocab);
     for (let i = 0; i < test.length; i++) {
       const query = model.equals + 1 + test.answers[i];
@@ -177,10 +180,12 @@ export class Engine {
       for (let i = 0; i < logits.length; i++) logits[i] += written[i];
     }
     // '[EOS]' has to lead all others: it is the first choice, and of equal ones the later wins.
-    return this.share((i) => {
+    const share = this.share((i) => {
       for (let t = 0; t < eos; t++) if (!(logits[i * vocab + eos] > logits[i * vocab + t])) return false;
       return true;
     });
+    if (known !== null) this.ended = { off: known, share };
+    return share;
   }
 
   /** What a head writes into each logit after the right answer: [test sentence, token]. */

@@ -50,25 +50,44 @@ function placed({ d, centre, axes }, outputs, i, answer, nAnswers) {
   return [x, y];
 }
 
-/** Corners of what is shown: with room around, and never empty. */
-function limitsOf(plane, clouds, answers, nAnswers) {
-  const low = [Infinity, Infinity];
-  const high = [-Infinity, -Infinity];
-  for (const outputs of clouds) {
-    for (let i = 0; i < answers.length; i++) {
-      const point = placed(plane, outputs, i, answers[i], nAnswers);
-      for (const a of [0, 1]) {
-        if (point[a] < low[a]) low[a] = point[a];
-        if (point[a] > high[a]) high[a] = point[a];
-      }
+const projections = new WeakMap(); // outputs are never changed, and many are drawn again and again
+
+/** All points of outputs on the plane, and the corners of them. */
+function projected(plane, outputs, answers, nAnswers) {
+  const known = projections.get(outputs);
+  if (known) return known;
+  const n = answers.length;
+  const [x, y] = [new Float64Array(n), new Float64Array(n)];
+  if (plane.d === 2) {
+    for (let i = 0; i < n; i++) {
+      x[i] = outputs[2 * i];
+      y[i] = outputs[2 * i + 1];
     }
+  } else {
+    for (let i = 0; i < n; i++) [x[i], y[i]] = placed(plane, outputs, i, answers[i], nAnswers);
   }
-  if (plane.d === 1) [low[1], high[1]] = [-0.5, 0.5];
-  const half = [0, 1].map((a) => (high[a] - low[a]) / 2);
-  const most = Math.max(...half);
-  return [0, 1].map((a) => {
-    const middle = (low[a] + high[a]) / 2;
-    const reach = 1.1 * Math.max(half[a], most * 0.02, 1e-9 + 1e-6 * Math.abs(middle));
+  let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
+  for (let i = 0; i < n; i++) {
+    if (x[i] < left) left = x[i];
+    if (x[i] > right) right = x[i];
+    if (y[i] < low) low = y[i];
+    if (y[i] > high) high = y[i];
+  }
+  const found = { x, y, corners: [[left, right], plane.d === 1 ? [-0.5, 0.5] : [low, high]] };
+  projections.set(outputs, found);
+  return found;
+}
+
+/** Corners of what is shown: with room around, and never empty. */
+function limitsOf(clouds) {
+  const ends = [0, 1].map((a) => [
+    Math.min(...clouds.map(({ corners }) => corners[a][0])),
+    Math.max(...clouds.map(({ corners }) => corners[a][1])),
+  ]);
+  const most = Math.max(...ends.map(([low, high]) => (high - low) / 2));
+  return ends.map(([low, high]) => {
+    const middle = (low + high) / 2;
+    const reach = 1.1 * Math.max((high - low) / 2, most * 0.02, 1e-9 + 1e-6 * Math.abs(middle));
     return [middle - reach, middle + reach];
   });
 }
@@ -90,43 +109,44 @@ function crossing([wx, wy], offset, [[x0, x1], [y0, y1]]) {
 /**
  * Draw one head.
  *
- * @param canvas where to; its size on the page is taken as it is
- * @param look {dark, large}: on a large picture the training split stands behind
+ * @param canvas where to
+ * @param look {dark, large, width, height}: on a large picture the training split stands behind
  * @param here {output}: the sentence's own point, if any
  */
 export function drawScatter(canvas, engine, measured, original, plane, look, here = null) {
   const { model, test, train } = engine;
-  const width = canvas.clientWidth || canvas.width;
-  const height = canvas.clientHeight || canvas.height;
+  const { width, height } = look;
+  if (!(width > 0 && height > 0)) return; // it is not shown
   const ratio = Math.min(globalThis.devicePixelRatio || 1, 2);
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
-  const context = canvas.getContext("2d");
+  const context = canvas.getContext("2d", { willReadFrequently: true }); // pixels come from here, not from a GPU
   const nAnswers = model.answers.length;
-  const limits = limitsOf(plane, measured === original ? [measured.test] : [original.test, measured.test], test.answers, nAnswers);
-  const across = (x) => ((x - limits[0][0]) / (limits[0][1] - limits[0][0])) * w;
-  const down = (y) => h - ((y - limits[1][0]) / (limits[1][1] - limits[1][0])) * h;
+  const [now, then] = [measured, original].map((each) => projected(plane, each.test, test.answers, nAnswers));
+  const limits = limitsOf([now, then]);
 
   const image = context.createImageData(w, h);
   const pixels = new Uint32Array(image.data.buffer);
   const size = Math.max(1, Math.round((look.large ? 2.4 : 1.6) * ratio));
-  const points = (outputs, answers, alpha, grey = null) => {
+  const [perX, perY] = [w / (limits[0][1] - limits[0][0]), h / (limits[1][1] - limits[1][0])];
+  const points = ({ x, y }, answers, alpha, grey = null) => {
     const colours = model.answers.map((_, a) => {
       const [r, g, b] = grey ?? rgbOf(answerColour(a, nAnswers, look.dark));
       return ((alpha << 24) | (b << 16) | (g << 8) | r) >>> 0;
     });
     for (let i = 0; i < answers.length; i++) {
-      const [x, y] = placed(plane, outputs, i, answers[i], nAnswers);
-      const left = Math.round(across(x) - size / 2);
-      const top = Math.round(down(y) - size / 2);
-      for (let row = Math.max(top, 0); row < Math.min(top + size, h); row++) {
-        for (let column = Math.max(left, 0); column < Math.min(left + size, w); column++) pixels[row * w + column] = colours[answers[i]];
+      const left = Math.round((x[i] - limits[0][0]) * perX - size / 2);
+      const top = Math.round(h - (y[i] - limits[1][0]) * perY - size / 2);
+      const colour = colours[answers[i]];
+      const [right, bottom] = [Math.min(left + size, w), Math.min(top + size, h)];
+      for (let row = top < 0 ? 0 : top; row < bottom; row++) {
+        for (let column = left < 0 ? 0 : left; column < right; column++) pixels[row * w + column] = colour;
       }
     }
   };
-  if (look.large) points(measured.train, train.answers, 60);
-  if (measured !== original) points(original.test, test.answers, 70, look.dark ? [150, 160, 175] : [150, 155, 165]);
-  points(measured.test, test.answers, 215);
+  if (look.large) points(projected(plane, measured.train, train.answers, nAnswers), train.answers, 60);
+  if (measured !== original) points(then, test.answers, 70, look.dark ? [150, 160, 175] : [150, 155, 165]);
+  points(now, test.answers, 215);
   context.putImageData(image, 0, 0);
 
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
