@@ -48,6 +48,4 @@ def watch(page: Any) -> None:
 
     page.on("request", note)
     page.on("pageerror", lambda error: page.errors.append(str(error)))
-    page.on(
-        "console", lambda line: page.errors.append(line.text) if line.type == "error" else None
-    )
+    page.on("console", lambda line: page.errors.append(line.text) if line.type == "error" else None)

@@ -1,5 +1,4 @@
-"""The command line: `count01-lens train`, `verify`, `analyze`, `view`, `explore`,
-`sweep`, `sweep-models`.
+"""The command line, `count01-lens`: train, verify, analyze, view, explore, sweep, sweep-models.
 
 Nothing heavy is imported at the top of these modules: `count01-lens --help` must be instant.
 """

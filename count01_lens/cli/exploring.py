@@ -26,9 +26,9 @@ def explore(
     """
     from count01_lens.heads.analysis import HeadAnalysis
     from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.views.document import write_page
     from count01_lens.views.explorer_data import Explored
     from count01_lens.views.explorer_page import explorer_page
-    from count01_lens.views.document import write_page
 
     def make() -> str:
         model = load_checkpoint(checkpoint)

@@ -26,7 +26,7 @@ from count01_lens.views.explorer_module import explorer_module, explorer_style
 _START = (10, 12, 7, 9, 6)  # a close call; state.js has the same
 
 
-class _Given(traitlets.TraitType):  # type: ignore[misc, type-arg]
+class _Given(traitlets.TraitType):  # type: ignore[misc]
     """Anything but None, which traitlets would let pass unchecked; `Explorer` checks the rest."""
 
 
@@ -101,9 +101,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
                 raise TypeError(f"expected any of {', '.join(_SETTABLE)}, got {name!r}")
             setattr(self, name, value)
 
-    @traitlets.validate(
-        "heads", "w01", "w02", "ratios", "weights", "others", "off", "sentence"
-    )  # type: ignore[untyped-decorator]
+    @traitlets.validate("heads", "w01", "w02", "ratios", "weights", "others", "off", "sentence")  # type: ignore[untyped-decorator]
     def _checked(self, proposal: dict[str, Any]) -> Any:
         """Refuse what cannot be; give the value as the page will have it."""
         name, value = proposal["trait"].name, proposal["value"]
@@ -114,9 +112,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         except (ValueError, TypeError) as error:
             raise traitlets.TraitError(str(error)) from error
 
-    @traitlets.observe(
-        "heads", "w01", "w02", "ratios", "weights", "others", "off", "sentence"
-    )  # type: ignore[untyped-decorator]
+    @traitlets.observe("heads", "w01", "w02", "ratios", "weights", "others", "off", "sentence")  # type: ignore[untyped-decorator]
     def _set(self, change: dict[str, Any]) -> None:
         name, value = change["name"], change["new"]
         if not self._busy and value != _value_of(self._choices, name):
@@ -184,13 +180,16 @@ def _changed(choices: Choices, name: str, value: Any) -> Choices:
             return choices
         if choices.language.symbols[0] != "0":
             first = choices.language.symbols[0]
-            raise ValueError(f"{name}: expected a task that counts '0', got one of {first!r}; set ratios")
+            raise ValueError(
+                f"{name}: expected a task that counts '0', got one of {first!r}; set ratios"
+            )
         return replace(choices, ratios={**choices.ratios, name[-1]: value})
     if name == "ratios":
         return replace(choices, ratios=dict(value or {}))
-    if name in ("heads", "off") and value is not None:
-        value = tuple(value)
-    return replace(choices, **{name: value if name != "off" else value or ()})
+    if name in ("heads", "off"):
+        value = tuple(value) if value else (None if name == "heads" else ())
+    fields: dict[str, Any] = {name: value}
+    return replace(choices, **fields)
 
 
 def _value_of(choices: Choices, name: str) -> Any:

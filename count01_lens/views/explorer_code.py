@@ -146,7 +146,9 @@ class Choices:
             return f"cl.set_attention({', '.join(['model', _dictionary(patch.weights), *rest])})"
         given = dict(patch.ratios or {})
         short = ["1", "2"] if self.language.symbols[0] == "0" else []
-        written = [f"w0{symbol}={_number(given.pop(symbol))}" for symbol in short if symbol in given]
+        written = [
+            f"w0{symbol}={_number(given.pop(symbol))}" for symbol in short if symbol in given
+        ]
         if given:
             written.append(f"ratios={_dictionary(given)}")
         return f"cl.patch_attention({', '.join(['model', *written, *rest])})"

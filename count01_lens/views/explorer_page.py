@@ -58,4 +58,8 @@ def explorer_part(
         "Set the counts of a sentence, choose heads, move their attention ratios, switch them off: "
         "this page computes the model, all test sentences and refitted linear probes by itself."
     )
-    return Part("explore", "Explore the model", [paragraph(text), explorer_element(explorer_data([explored]))])
+    return Part(
+        "explore",
+        "Explore the model",
+        [paragraph(text), explorer_element(explorer_data([explored]))],
+    )

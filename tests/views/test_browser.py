@@ -143,7 +143,9 @@ def test_a_slider_in_jupyterlab_shows_what_python_computes(lab, page):
     slider.fill("2")
     slider.press("Enter")
     expected.w01 = 2.0
-    _wait_for_text(page, "model-answer", f"{100 * expected.accuracy.loc['patched', 'answer']:.1f} %")
+    _wait_for_text(
+        page, "model-answer", f"{100 * expected.accuracy.loc['patched', 'answer']:.1f} %"
+    )
     _assert_shown(page, expected)
 
     # One head: Python hears of it, and sets the sentence in the page.

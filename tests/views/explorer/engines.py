@@ -38,7 +38,9 @@ def in_chromium(cases: list[dict[str, Any]]) -> list[Any]:
     """What a real browser computes."""
     with chromium_page() as page:
         page.set_content("<title>engine</title>")
-        code = "cases => {" + engine_with_cases() + "\nreturn JSON.stringify(cases.map(answered)); }"
+        code = (
+            "cases => {" + engine_with_cases() + "\nreturn JSON.stringify(cases.map(answered)); }"
+        )
         found = json.loads(page.evaluate(code, cases))
         assert page.errors == []
         return found

@@ -74,7 +74,9 @@ def assert_as_in_python(page, expected: cl.Explorer):
     for row in expected.table.itertuples():
         for metric in ("s_acc", "l_acc"):
             value = getattr(row, f"{metric}_patched")
-            assert shown(page, f"head-{row.head}-{metric}") == ("1" if value == 1 else f"{value:.4f}")
+            assert shown(page, f"head-{row.head}-{metric}") == (
+                "1" if value == 1 else f"{value:.4f}"
+            )
     for name, value in expected.accuracy.loc["patched"].items():
         got = float(shown(page, f"model-{name}").removesuffix(" %"))
         assert got == pytest.approx(100 * value, abs=0.051), name
@@ -124,7 +126,9 @@ def test_heads_are_chosen_by_mouse_and_by_category(page, model):
     assert page.evaluate("explorer.store.state.heads") == failed
     page.get_by_role("button", name="the paper's patch").click()
     assert_as_in_python(page, cl.Explorer(model, w01=1.0, w02=math.inf, heads=failed))
-    page.wait_for_function("!document.querySelector('[data-value=group]').textContent.includes('…')")
+    page.wait_for_function(
+        "!document.querySelector('[data-value=group]').textContent.includes('…')"
+    )
     page.screenshot(path=SCREENSHOTS / "explorer-failed.png")
 
 
@@ -138,7 +142,9 @@ def test_the_keyboard_is_enough(page, model):
         page.keyboard.press(key)
     settle(page)
     state = page.evaluate("explorer.store.state")
-    columns = page.evaluate("getComputedStyle(document.querySelector('.cards')).gridTemplateColumns")
+    columns = page.evaluate(
+        "getComputedStyle(document.querySelector('.cards')).gridTemplateColumns"
+    )
     below = 2 + len(columns.split())
     assert state["heads"] == [2, below]
     assert state["off"] == [below]
@@ -216,9 +222,7 @@ def test_a_link_gives_the_same_view_and_code_that_runs(page, file, model, capsys
     page.locator(".card").first.wait_for()
     settle(page)
     assert page.evaluate("JSON.stringify(explorer.store.state)") == state
-    expected = cl.Explorer(
-        model, w01=2.5, heads=[7], others="keep", off=[3], sentence="0110212="
-    )
+    expected = cl.Explorer(model, w01=2.5, heads=[7], others="keep", off=[3], sentence="0110212=")
     assert_as_in_python(page, expected)
     assert code.replace("model = cl.example_model()\n", "") == expected.code
     exec(code, {})  # it prints the sentence with an answer, and the accuracy
@@ -227,7 +231,17 @@ def test_a_link_gives_the_same_view_and_code_that_runs(page, file, model, capsys
     assert float(accuracy) == pytest.approx(expected.accuracy.loc["patched", "answer"], abs=1e-3)
 
 
-@pytest.mark.parametrize("fragment", ["#explore?heads=99", "#explore?w01=-1", "#explore?n=1,2,x", "#explore?model=77", "#explore?sentence=%zz", "#explore?heads"])
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "#explore?heads=99",
+        "#explore?w01=-1",
+        "#explore?n=1,2,x",
+        "#explore?model=77",
+        "#explore?sentence=%zz",
+        "#explore?heads",
+    ],
+)
 def test_a_broken_link_is_answered(page, file, fragment):
     opened(page, file, fragment)
     if fragment != "#explore?heads":

@@ -51,7 +51,9 @@ def test_python_drives_the_page(explorer):
 
 def test_the_page_drives_python(explorer):
     heard = []
-    explorer.observe(lambda change: heard.append((change.name, change.new)), ["w01", "heads", "code"])
+    explorer.observe(
+        lambda change: heard.append((change.name, change.new)), ["w01", "heads", "code"]
+    )
     sent = {**explorer._state, "heads": [1], "ratios": {"1": "inf", "2": None}, "counts": [5, 6, 7]}
     explorer._state = sent
     assert explorer.w01 == math.inf
