@@ -124,6 +124,12 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         if not self._busy and change["new"] != self._choices.to_json():
             self._show(self._choices.from_json(change["new"]))
 
+    def __repr__(self) -> str:
+        chosen = self._choices
+        heads = "all heads" if chosen.heads is None else f"heads {list(chosen.heads)}"
+        patched = f"{heads} patched" if chosen.patches else "nothing patched"
+        return f"Explorer({chosen.n_heads} heads; {patched}, off: {list(chosen.off)})"
+
     @property
     def table(self) -> pd.DataFrame:
         """A row per head: category, s-acc and l-acc before and after, computed by Python."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.counts.applies import why_not_counts
@@ -88,7 +89,7 @@ def explorer_data(explored: Sequence[Explored]) -> dict[str, Any]:
             {
                 "name": each.name,
                 "python": each.python,
-                "pythonTask": _task_code(each),
+                "pythonTask": _task_code(each, task),
                 "task": task.name,
                 "nHeads": form.scores.shape[1],
                 "dHead": form.values.shape[-1],
@@ -103,13 +104,17 @@ def explorer_data(explored: Sequence[Explored]) -> dict[str, Any]:
     return {"format": 1, "bounds": bounds, "splits": splits, "models": models}
 
 
-def _task_code(each: Explored) -> str:
+def _task_code(each: Explored, task: CountingTask) -> str:
     """How code that can be copied names the task."""
-    if each.task is not None:
-        return "task"
-    if each.analysis is not None:
-        return "analysis.task"
-    return "cl.task_of(model)" if hasattr(each.model.tokenizer, "counting_task") else "cl.Count01()"
+    own = counting_task_for(each.model)
+    if own.language == task.language and torch.equal(
+        own.splits.test.counts, task.splits.test.counts
+    ):
+        known = hasattr(each.model.tokenizer, "counting_task")
+        return "cl.task_of(model)" if known else "cl.Count01()"
+    if isinstance(each.task, Splits):
+        return "cl.Count01(splits)"
+    return "analysis.task" if each.task is None else "task"
 
 
 def _language(language: CountingLanguage, task: CountingTask) -> dict[str, Any]:
