@@ -19,11 +19,9 @@ from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Splits
 from count01_lens.views.attention_view import AttentionView, compare_attention
 from count01_lens.views.explored_heads import head_changes, model_changes
-from count01_lens.views.explorer_code import Choices
+from count01_lens.views.explorer_code import Choices, start_counts
 from count01_lens.views.explorer_data import Explored, explorer_data
 from count01_lens.views.explorer_module import explorer_module, explorer_style
-
-_START = (10, 12, 7, 9, 6)  # a close call; state.js has the same
 
 
 class _Given(traitlets.TraitType):  # type: ignore[misc]
@@ -87,12 +85,13 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         self._form, self._task = explored.checked()
         data = explorer_data([explored])
         language, most = self._form.language, data["models"][0]["language"]["most"]
-        counts = [min(n, _START[place % 5]) for place, n in enumerate(most)]
+        counts = start_counts(most, model.cfg.n_ctx)
         self.model = model
         self._task_code = data["models"][0]["pythonTask"]
         self._busy = False
+        cfg = model.cfg
         self._choices = Choices(
-            language, model.cfg.n_heads, None, {}, None, "zero", (), tuple(counts)
+            language, cfg.n_heads, cfg.n_ctx, None, {}, None, "zero", (), tuple(counts)
         )
         super().__init__(data=data, _state=self._choices.to_json())
         self._show(self._choices)
@@ -105,7 +104,8 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
     def _checked(self, proposal: dict[str, Any]) -> Any:
         """Refuse what cannot be; give the value as the page will have it."""
         name, value = proposal["trait"].name, proposal["value"]
-        if self._busy or value == _value_of(self._choices, name):
+        now = _value_of(self._choices, name)
+        if self._busy or (type(value) is type(now) and value == now):  # True is no 1.0
             return value
         try:
             return _value_of(self._with(name, value), name)

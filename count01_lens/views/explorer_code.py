@@ -5,7 +5,7 @@ The page writes the same code by itself (data/explorer/wording.js); a test holds
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from count01_lens.models.hooks import head_numbers
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.sentences import encode_sentence
 
+_START = (10, 12, 7, 9, 6)
 _SHORT = 60  # a sentence of more symbols is written as a sum of repetitions
 
 
@@ -25,6 +26,7 @@ class Choices:
     Attributes:
         language: of the model.
         n_heads: that the model has.
+        n_ctx: how many tokens it reads.
         heads: that are patched; None for all.
         ratios: by symbol, None where heads keep their own.
         weights: by token, in the place of ratios; or None.
@@ -37,6 +39,7 @@ class Choices:
 
     language: CountingLanguage
     n_heads: int
+    n_ctx: int
     heads: tuple[int, ...] | None
     ratios: Mapping[str, float | None]
     weights: Mapping[str, float] | None
@@ -55,6 +58,9 @@ class Choices:
         if not self.heads:
             object.__setattr__(self, "heads", None)
         check_choice("others", self.others, ("zero", "keep"))
+        length = sum(self.counts) + 2
+        if length > self.n_ctx:
+            raise ValueError(f"sentence: {length} tokens, but the model reads {self.n_ctx} (n_ctx)")
         symbols = self.language.symbols
         for symbol in self.ratios:
             check_choice("ratios: symbol", symbol, symbols[1:])
@@ -88,6 +94,8 @@ class Choices:
         if not isinstance(text, str):
             raise TypeError(f"sentence: expected text such as '0110=', got {text!r:.80}")
         ids = encode_sentence(text.strip(), self.language)
+        if len(ids) > self.n_ctx:
+            raise ValueError(f"sentence: {len(ids)} tokens, but the model reads {self.n_ctx}")
         counts = tuple(ids.count(1 + place) for place in range(len(self.language.symbols)))
         return replace(self, counts=counts, text=text.strip())
 
@@ -161,6 +169,12 @@ class Choices:
         pairs = zip(self.language.symbols, self.counts, strict=True)
         parts = [f"{json.dumps(symbol)} * {n}" for symbol, n in pairs if n > 0]
         return " + ".join([*parts, '"="'])
+
+
+def start_counts(most: Sequence[int], n_ctx: int) -> list[int]:
+    """Counts of the sentence at the start, a close call; `startOf` in state.js has the same."""
+    counts = [min(n, _START[place % len(_START)]) for place, n in enumerate(most)]
+    return counts if sum(counts) + 2 <= n_ctx else [0] * len(counts)
 
 
 def _number(value: float) -> str:

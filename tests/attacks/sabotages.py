@@ -130,8 +130,7 @@ def patcher_is_hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = explorer._changed
 
     def hasty(choices, name, value):
-        if name == "sentence" and isinstance(value, str):
-            object.__setattr__(choices, "text", value)
+        object.__setattr__(choices, "text", f"{value}")  # before it is checked
         return changed(choices, name, value)
 
     monkeypatch.setattr(explorer, "_changed", hasty)

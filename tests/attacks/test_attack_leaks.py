@@ -78,7 +78,7 @@ def test_the_patcher_stays_at_what_it_shows():
             "Ctrl-C at a random line of the library while an intervention is put in place or at work",
             1000,
         ),
-        (attack_patcher, "Input that the attention patcher cannot use: it stays as it was", 500),
+        (attack_patcher, "Input that the explorer cannot use: it stays as it was", 500),
     ],
 )
 def test_all_failing_calls(attack, what, cases):

@@ -9,6 +9,8 @@ const PREFIX = "#explore?";
 /** Where a model starts: nothing patched, no head off, and a close call for a sentence. */
 export function startOf(models, number = 0) {
   const { symbols, most } = models[number].language;
+  const counts = symbols.map((_, place) => Math.min(most[place], [10, 12, 7, 9, 6][place % 5]));
+  const fits = counts.reduce((sum, n) => sum + n, 2) <= models[number].nCtx;
   return {
     model: number,
     heads: null,
@@ -16,7 +18,7 @@ export function startOf(models, number = 0) {
     weights: null,
     others: "zero",
     off: [],
-    counts: symbols.map((_, place) => Math.min(most[place], [10, 12, 7, 9, 6][place % 5])),
+    counts: fits ? counts : counts.map(() => 0),
     text: null,
     page: null,
   };
