@@ -72,6 +72,7 @@ from .views.attention_view import compare_attention as compare_attention
 from .views.attention_view import show_attention as show_attention
 from .views.attribution_view import show_attribution as show_attribution
 from .views.evolution_plots import plot_evolution as plot_evolution
-from .views.widgets import AttentionPatcher as AttentionPatcher
+from .views.explorer import AttentionPatcher as AttentionPatcher
+from .views.explorer import Explorer as Explorer
 
 __version__: str

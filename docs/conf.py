@@ -62,6 +62,27 @@ def write_reproduction_report(app: Any) -> None:
         write_report(HERE / "reproduction", Path(app.outdir) / "reproduction_report.html")
 
 
+def write_front_page_explorer(app: Any) -> None:
+    """Put the explorer of the bundled model and of the controls beside the front page."""
+    import count01_lens as cl
+    from count01_lens.views.explorer_data import Explored
+    from count01_lens.views.explorer_page import write_explorer
+
+    if app.builder.format != "html":
+        return
+    models = {
+        "bundled model, 16 heads": "cl.example_model()",
+        "minimal solution, 1 head": "cl.minimal_model()",
+        "cooperative control, 2 heads": "cl.cooperative_model()",
+        "ensemble control, 4 heads": "cl.ensemble_model()",
+    }
+    explored = [
+        Explored(getattr(cl, code[3:-2])(), name=name, python=code) for name, code in models.items()
+    ]
+    write_explorer(Path(app.outdir) / "explorer.html", explored, "count01_lens: explorer")
+
+
 def setup(app: Any) -> None:
     """Register with Sphinx."""
     app.connect("builder-inited", write_reproduction_report)
+    app.connect("builder-inited", write_front_page_explorer)

@@ -1,4 +1,4 @@
-"""The command line: `count01-lens train`, `verify`, `analyze`, `compare`, `view`, ….
+"""The command line, `count01-lens`: train, verify, analyze, compare, view, explore, sweep, ….
 
 Nothing heavy is imported at the top of these modules: `count01-lens --help` must be instant.
 """
@@ -8,6 +8,7 @@ import sys
 import typer
 
 from count01_lens.cli.comparing import compare
+from count01_lens.cli.exploring import explore
 from count01_lens.cli.measuring import analyze, sweep, verify, view
 from count01_lens.cli.training import sweep_models, train
 
@@ -22,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, verify, analyze, compare, view, sweep, sweep_models):
+for command in (train, verify, analyze, compare, view, explore, sweep, sweep_models):
     app.command()(command)
 
 

@@ -46,7 +46,9 @@ class ChoiceReadout:
         middle = np.sort(self.values, axis=0)[(n - 1) // 2]
         apart, ends = self.values - middle, self.scores[[0, -1]]
         # '[BOS]' and '=' may be beyond any number next to the symbols: a unit of their own first.
-        alpha = apart[:, [0, -1]] @ np.exp(ends - ends.max())
+        # Where a patch leaves them nothing, their scores are -inf.
+        weights = np.exp(ends - ends.max()) if ends.max() > -np.inf else np.zeros(2)
+        alpha = apart[:, [0, -1]] @ weights
         betas = apart[:, 1:-1] * np.exp(self.scores[1:-1] - self.scores[1:-1].max())
         unit = np.abs(betas).max()
         with np.errstate(over="ignore", divide="ignore"):

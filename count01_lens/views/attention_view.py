@@ -4,7 +4,7 @@
 `attribution_view` shows what heads add to the logits.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from os import PathLike
@@ -23,11 +23,13 @@ from count01_lens.models.build import check_model
 from count01_lens.models.hooks import HeadName
 from count01_lens.tasks.language import Sentence
 from count01_lens.views import circuits_page
-from count01_lens.views.circuits_page import Section
+from count01_lens.views.circuits_page import Section, Table
 from count01_lens.views.document import in_frame, write_page
 from count01_lens.views.prompt_view import Asked, Seen, Shown
 
 _MOST_TOGETHER = 16  # heads in one drawing, if they are of several layers
+_MARK = "▸"
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,21 +167,44 @@ def compare_attention(
         after = asked.look()
     before = asked.look()
     both = before.attention, after.attention
-    top = asked.scale(*both)
+    # All heads side by side: a colour that is full for many weights would hide what changes.
+    top = max(float(each[:, 1:].max()) for each in both) if len(asked.labels) > 1 else 1.0
+    changed = (both[0] - both[1]).abs().amax(dim=(0, 2)) > _ROUNDING
+    rows = changed.nonzero().flatten().tolist()
+    marked = [f"{_MARK} {label}" * (row in rows) or label for row, label in enumerate(asked.labels)]
     ratios = [f"{n} = {number(w, 6)}" for n, w in (("w01", w01), ("w02", w02)) if w is not None]
     written = ", ".join(ratios) or "each head's own ratios"
     rest = "get nothing" if others == "zero" else "keep their weights"
     patch = f"Patched in the row of '=': {written}; '[BOS]' and '=' {rest}."
     text = [
         f"{patch} {asked.note(*both)}".rstrip(),
-        f"The colour is full at {short(top, 2)} on both sides.",
+        f"The colour is full at {short(top, 2)} on both sides; {_MARK} marks the rows that change.",
     ]
     drawings = [
-        asked.heat_maps(seen.attention, top, f"{when}: the model {seen.answer}")
+        asked.heat_maps(seen.attention, top, f"{when}: the model {seen.answer}", labels=marked)
         for when, seen in (("Before", before), ("After", after))
     ]
-    section = Section("Attention before and after the patch", text, drawings)
-    return view_of(asked, before, [section], patched=after.attention)
+    sections = [
+        *_changed_rows(asked, both, rows),
+        Section("Attention before and after the patch", text, drawings),
+    ]
+    return view_of(asked, before, sections, patched=after.attention)
+
+
+def _changed_rows(
+    asked: Asked, both: tuple[Tensor, Tensor], rows: Sequence[int]
+) -> Iterator[Section]:
+    """What changes, as numbers and first of all: in the maps it is one row of many."""
+    for row in rows:
+        written = {
+            f"{name}, {when}": [*attention[head, row].tolist(), float(attention[head, row].sum())]
+            for head, name in enumerate(asked.names)
+            for when, attention in zip(("before", "after"), both, strict=True)
+        }
+        means = both[1][:, row].mean(dim=0)
+        written["mean, after"] = [*means.tolist(), float(means.sum())]
+        table = Table([*asked.labels, "sum"], written)
+        yield Section(f"{_MARK} The row of {asked.labels[row]}, before and after", [], [], table)
 
 
 def page_of(title: str, views: Iterable[AttentionView]) -> str:

@@ -1,10 +1,8 @@
-"""Head outputs as small pictures, many at once and fast enough to follow a slider.
+"""Head outputs as small pictures, many at once, for reports and notebooks.
 
-All tiles are drawn into one pair of axes: a matplotlib axes of its own for each of sixteen heads
-would take longer than a user waits for a slider.
+All tiles are drawn into one pair of axes: sixteen of their own would take much longer.
 """
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -125,18 +122,6 @@ def _draw_key(figure: Figure, colours: Sequence[str], answers: Sequence[str], sh
     ends = [0, len(names) // 2, len(names) - 1]
     axes.set_xticks(ends, [names[end] for end in ends], fontsize=8)
     axes.set_yticks([0], ["right answer"], fontsize=8)
-
-
-def draw_tiles(tiles: Sequence[OutputTile], tile_inches: float = 2.1) -> bytes:
-    """Draw tiles as a PNG, packed loosely because that is faster."""
-    from PIL import Image
-
-    canvas = FigureCanvasAgg(tiles_figure(tiles, tile_inches))
-    canvas.draw()
-    buffer = io.BytesIO()
-    picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    picture.save(buffer, format="png", compress_level=1)
-    return buffer.getvalue()
 
 
 def plane_of(outputs: Float[Array, "sample d_head"]) -> tuple[Array, Array]:

@@ -158,6 +158,7 @@ class Asked:
         top: float,
         caption: str = "",
         names: list[str] | None = None,
+        labels: list[str] | None = None,
     ) -> Drawing:
         """Draw one heat map for each head."""
         props = {
@@ -165,7 +166,7 @@ class Asked:
             "attentionHeadNames": self.names if names is None else names,
             "maxValue": top,
             "positiveColor": _BLUE,
-            "tokens": self.labels,
+            "tokens": self.labels if labels is None else labels,
             "maskUpperTri": self.is_masked,
         }
         return Drawing("AttentionHeads", props, caption)

@@ -21,6 +21,7 @@ from count01_lens.tasks.prompts import Task
 from count01_lens.views.attention_view import show_attention
 from count01_lens.views.attribution_view import show_attribution
 from count01_lens.views.document import element, in_notebook, write_page
+from count01_lens.views.explorer_page import explorer_part
 from count01_lens.views.pieces import facts, paragraph, table, tiles, unfolding
 from count01_lens.views.plots import strongest
 from count01_lens.views.prompt_view import LONGEST
@@ -59,6 +60,7 @@ def write_report(
             pairs_part(analysis, words),
             groups_part(analysis, words),
             looks_part(analysis, words, model, task),
+            explorer_part(analysis, model, task),
             _example_part(analysis, words, model, task),
             _making_part(analysis, words, model, info),
         ]

@@ -21,6 +21,11 @@ from typing import Any
 from count01_lens.common.storage import json_bytes, write_atomically
 from count01_lens.common.versions import library_versions
 from experiments.tools import bench_games
+from experiments.tools.bench_explorer import (
+    explorer_first_paint,
+    explorer_one_head,
+    explorer_sixteen_heads,
+)
 from experiments.tools.timing import best
 
 OUTPUT = Path("bench.json")
@@ -197,34 +202,6 @@ def sweep_of_w01() -> dict[str, float]:
     return {"seconds": best(lambda: cl.sweep_attention(model, "w01"), 2)}
 
 
-def patcher_one_head() -> dict[str, float]:
-    """A change of w01 in the attention patcher until everything is drawn: one head."""
-    return _patcher((2,))
-
-
-def patcher_sixteen_heads() -> dict[str, float]:
-    """The same for all sixteen heads."""
-    return _patcher("all")
-
-
-def _patcher(heads: Any) -> dict[str, float]:
-    import statistics
-
-    import count01_lens as cl
-
-    patcher = cl.AttentionPatcher(_model())
-    patcher.heads_choice.value = heads
-    values = [value for _, value in patcher.w01.options[30:50]]
-
-    def drawn(value: float) -> float:
-        start = time.perf_counter()
-        patcher.w01.value = value
-        return time.perf_counter() - start
-
-    seconds = [drawn(value) for value in values]
-    return {"seconds": statistics.median(seconds), "slowest": max(seconds)}
-
-
 def groups_run_plainly() -> dict[str, float]:
     """255 groups of 8 heads, a layer of them with a norm, each run from its tokens on."""
     from count01_lens.heads.group_runs import PlainRuns
@@ -316,8 +293,9 @@ MEASUREMENTS: list[Callable[[], dict[str, float]]] = [
     probes_of_all_groups,
     probes_by_scikit_learn,
     sweep_of_w01,
-    patcher_one_head,
-    patcher_sixteen_heads,
+    explorer_one_head,
+    explorer_sixteen_heads,
+    explorer_first_paint,
     groups_run_plainly,
     groups_of_one_run,
     deep_groups_run_plainly,

@@ -33,7 +33,6 @@ from count01_lens.common.threads import one_thread
 from count01_lens.counts.compact import compact_hooks, compact_tokens
 from count01_lens.models.hooks import head_names, hooks_attached
 from count01_lens.tasks.dataset import SplitSpec, make_splits
-from count01_lens.views.patching import PatchSession
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = str(Path(cl.__file__).parent)
@@ -492,7 +491,7 @@ def _library_function_fails(rng: np.random.Generator, model: HookedTransformer) 
         lambda: cl.compare_attention(model, SENTENCE, w01=_one(rng, BAD_RATIOS)),
         lambda: cl.verify(models()[0], -1),
         lambda: cl.verify(models()[1], 2),
-        lambda: PatchSession(models()[1], TINY),
+        lambda: cl.Explorer(models()[1], TINY),
         lambda: cl.compact_logits(model, _one(rng, BAD_DATA)),
         lambda: cl.compact_logits(models()[1], COUNTS),
     ]
@@ -599,97 +598,51 @@ def _text_of(frame: Any) -> str:
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
 
 
-# --- The attention patcher -------------------------------------------------------------------------
+# --- The explorer ----------------------------------------------------------------------------------
 
 
 @one_thread()
 def attack_patcher(cases: int, seed: int) -> Counter[str]:
-    """Give the attention patcher what it cannot do; it must stay at what it shows."""
+    """Give the explorer what it cannot do; it must stay at what it shows."""
     rng = np.random.default_rng(seed)
     model = models()[0]
-    session = PatchSession(model, TINY)
-    panel = cl.AttentionPatcher(model, TINY, session.analysis)
+    panel = cl.Explorer(model, TINY)
     outcomes: Counter[str] = Counter()
     for _ in range(cases):
-        if rng.random() < 0.7:
-            session.update(w01=_one(rng, (None, 0.5, 2.0)), heads=_some_numbers(rng), w02=1.0)
-            shown, call = session, _bad_update(rng, session)
-        else:
-            panel.w02.value = 1.0
-            shown, call = panel.session, _bad_control(rng, panel)
-        before = _shown(shown)
-        outcome = outcome_of(call, model, "patcher")
-        if _shown(shown) != before:
+        panel.w01, panel.w02, panel.heads = _one(rng, (None, 0.5, 2.0)), 1.0, _some_numbers(rng)
+        panel.sentence = SENTENCE
+        before = _shown(panel)
+        outcome = outcome_of(_bad_change(rng, panel), model, "patcher")
+        if _shown(panel) != before:
             outcome = f"{outcome}, shows something else"
         outcomes[outcome] += 1
-        panel.sentence.value = SENTENCE
-        if panel.message:
-            outcomes["the panel does not go on"] += 1
     return outcomes
-
-
-class Refused(Exception):
-    """The panel says in words what is wrong; a page cannot raise."""
 
 
 def _some_numbers(rng: np.random.Generator) -> list[int]:
     return sorted({int(n) for n in rng.integers(3, size=2)})
 
 
-def _shown(session: PatchSession) -> tuple[Any, ...]:
-    answers = {name: said.margin for name, said in session.answers().items()}
-    return (
-        session.chosen,
-        session.sentence,
-        session.code,
-        session.heads,
-        session.table.to_csv(),
-        session.accuracy.to_csv(),
-        answers,
-    )
+def _shown(panel: cl.Explorer) -> tuple[Any, ...]:
+    traits = ("heads", "w01", "w02", "ratios", "weights", "others", "off", "sentence", "code")
+    return (repr(panel._choices), repr(panel._state), *(repr(getattr(panel, n)) for n in traits))
 
 
-def _bad_update(rng: np.random.Generator, session: PatchSession) -> Callable[[], Any]:
-    changes: dict[str, Any] = {"others": "keep", "sentence": "2210=", "w01": 7.0}
-    wrong: list[dict[str, Any]] = [
-        {_one(rng, ("w01", "w02")): _one(rng, BAD_RATIOS)},
-        {"w01": 0.0, "w02": 0},
-        {"heads": _one(rng, BAD_HEADS)()},
-        {"heads": _one(rng, ("nobody", "ALL", ""))},
-        {"others": _one(rng, BAD_CHOICES)},
-        {"sentence": _one(rng, BAD_SENTENCES)},
-        {"patched": _one(rng, ("maybe", None, 2))},
-    ]
+def _bad_change(rng: np.random.Generator, panel: cl.Explorer) -> Callable[[], Any]:
+    def change(name: str, value: Any) -> Callable[[], Any]:
+        return lambda: setattr(panel, name, value)
+
     calls: list[Callable[[], Any]] = [
-        lambda: session.update(**changes | _one(rng, wrong)),
-        lambda: session.update(**changes | _one(rng, wrong)),
-        lambda: session.update(**changes | _one(rng, wrong)),
-        lambda: session.update(colour="red"),
-        lambda: session.readout(99),
-        lambda: session.value_vectors(99),
-    ]
-    return _one(rng, calls)
-
-
-def _bad_control(rng: np.random.Generator, panel: cl.AttentionPatcher) -> Callable[[], Any]:
-    def said(name: str, value: Any) -> Callable[[], Any]:
-        def change() -> None:
-            setattr(getattr(panel, name), "value", value)  # noqa: B010
-            if panel.message:
-                raise Refused(panel.message)
-
-        return change
-
-    calls = [
-        # A field of text turns bytes into text by itself.
-        *(said("sentence", text) for text in BAD_SENTENCES if not isinstance(text, bytes)),
-        said("w01", 0.123456),
-        said("w02", math.nan),
-        said("w02", "2"),
-        said("heads_choice", (99,)),
-        said("heads_choice", "nobody"),
-        said("others", "drop"),
-        said("shown", "maybe"),
+        change(_one(rng, ("w01", "w02")), _one(rng, BAD_RATIOS)),
+        change("ratios", {"1": 0.0, "2": 0}),
+        change("ratios", {"7": 1.0}),
+        change("weights", {"x": 1.0}),
+        change("weights", {"0": math.inf}),
+        change("heads", [99]),
+        change("off", ["nobody"]),
+        change("others", _one(rng, BAD_CHOICES)),
+        change("sentence", _one(rng, BAD_SENTENCES)),
+        change("code", "import this"),
     ]
     return _one(rng, calls)
 

