@@ -94,8 +94,8 @@ export function headCards(app) {
     const rows = Math.ceil(entry.nHeads / most);
     const across = Math.ceil(entry.nHeads / rows);
     list.style.gridTemplateColumns = `repeat(${across}, minmax(0, 1fr))`;
-    const tall = free ? free / rows - AROUND : 96;
     const wide = (width - GAP * (across - 1)) / across;
+    const tall = free ? free / rows - AROUND : Math.max(96, Math.min(0.55 * wide, 240));
     list.style.setProperty("--scatter", `${Math.round(Math.min(Math.max(tall, 60), 0.8 * wide, 300))}px`);
   };
   list.addEventListener("keydown", (event) => {

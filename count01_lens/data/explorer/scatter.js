@@ -224,9 +224,10 @@ function drawValues(context, engine, head, plane, limits, width, height, look) {
       Math.min(Math.max(true_[0], radius + 1), width - radius - 1),
       Math.min(Math.max(true_[1], radius + 1), height - radius - 1),
     ];
-    while (taken.some((other) => Math.hypot(other[0] - seen[0], other[1] - seen[1]) < 2 * radius)) {
-      seen[1] += seen[1] < height / 2 ? 2 * radius : -2 * radius;
-    }
+    // Marks that would hide each other move inwards; a picture may be too small for all of them.
+    const inwards = seen[1] < height / 2 ? 2 * radius : -2 * radius;
+    const hides = (other) => Math.hypot(other[0] - seen[0], other[1] - seen[1]) < 2 * radius;
+    for (let moves = 0; moves < s && taken.some(hides); moves++) seen[1] += inwards;
     taken.push([...seen]);
     const outside = seen[0] !== true_[0] || seen[1] !== true_[1];
     context.beginPath();

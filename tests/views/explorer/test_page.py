@@ -289,6 +289,17 @@ def test_the_page_of_a_head_has_its_numbers(page, file, model):
     page.screenshot(path=SCREENSHOTS / "explorer-head.png")
 
 
+def test_a_place_far_too_small_is_no_trap(file, browser_page):
+    """A front end may mount it before there is room for it."""
+    page = browser_page.context.browser.new_page(viewport={"width": 90, "height": 60})
+    for number in range(len(TASKS)):
+        opened(page, file, f"#explore?model={number}")
+        page.set_viewport_size({"width": 1200, "height": 800})
+        assert shown(page, "model-answer").endswith("%")
+        page.set_viewport_size({"width": 90, "height": 60})
+    page.close()
+
+
 LOOKS = {
     "dark": {"viewport": {"width": 1440, "height": 820}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
