@@ -34,6 +34,7 @@ def test_the_two_commands_are_on_the_first_screen():
         assert any(line.startswith(command) for line in first_screen)
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_prints_what_stands_below_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ((code, expected),) = re.findall(
