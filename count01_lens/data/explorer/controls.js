@@ -1,6 +1,6 @@
 // What is set by hand: the sentence, and the attention patch.
 
-import { button, make, say } from "./elements.js";
+import { button, isFocused, make, say } from "./elements.js";
 import { numberText, RATIOS, stopOf, tokenColour } from "./scales.js";
 import { ownRatios } from "./tables.js";
 import { ratioOf, readSentence } from "./state.js";
@@ -58,10 +58,10 @@ export function sentenceControls(app) {
       const n = state.counts[place];
       range.max = Math.max(most[place], n);
       range.value = n;
-      if (document.activeElement !== box) box.value = n;
+      if (!isFocused(box)) box.value = n;
       mark.style.background = tokenColour(engine.model, 1 + place, dark);
     });
-    if (document.activeElement !== text) text.value = state.text ?? written(symbols, state.counts);
+    if (!isFocused(text)) text.value = state.text ?? written(symbols, state.counts);
     verdictInto(verdict, entry, sentence);
   };
   return { element, update };
@@ -168,7 +168,7 @@ function ratioControl({ store, entry, engine }, symbol) {
     range.setAttribute("aria-valuetext", ratio === null ? "own" : numberText(ratio));
     line.classList.toggle("idle", ratio === null);
     own.setAttribute("aria-pressed", ratio === null);
-    if (document.activeElement !== box) box.value = numberText(ratio ?? middle);
+    if (!isFocused(box)) box.value = numberText(ratio ?? middle);
   };
   return { line, update };
 }
@@ -181,7 +181,7 @@ function weightControl({ store }, token) {
   const update = ({ weights }) => {
     if (!weights) return;
     range.value = weights[token] ?? 0;
-    if (document.activeElement !== box) box.value = numberText(weights[token] ?? 0);
+    if (!isFocused(box)) box.value = numberText(weights[token] ?? 0);
   };
   return { line, update };
 }

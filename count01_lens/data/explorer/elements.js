@@ -29,6 +29,11 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Whether somebody is typing here; some notebooks hide their outputs from the document itself. */
+export function isFocused(element) {
+  return element.getRootNode().activeElement === element;
+}
+
 /** A button with a name for those who do not see its sign. */
 export function button(sign, name, click, options = {}) {
   return make("button", { type: "button", "aria-label": name, title: name, on: { click }, text: sign, ...options });

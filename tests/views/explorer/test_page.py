@@ -11,7 +11,7 @@ import count01_lens as cl
 from count01_lens.views.explorer_data import Explored
 from count01_lens.views.explorer_page import write_explorer
 from tests.browsers import chromium_page, needs_chromium
-from tests.views.explorer.test_engine import TASKS, model_for
+from tests.views.explorer.small_models import TASKS, model_for
 
 SCREENSHOTS = Path(os.environ.get("COUNT01_SCREENSHOTS", "runs/screenshots"))
 

@@ -13,7 +13,7 @@ from count01_lens.views.explorer_data import Explored, explorer_data
 from count01_lens.views.explorer_module import ENGINE, PAGE, explorer_module, joined
 from tests.helpers import TINY, hooks_left, two_layers
 from tests.views.explorer.engines import NODE
-from tests.views.explorer.test_engine import TASKS, model_for
+from tests.views.explorer.small_models import TASKS, model_for
 
 MODEL = cl.example_model()
 
