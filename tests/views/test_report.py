@@ -51,7 +51,7 @@ def test_a_report_has_it_all(whole):
         assert escape(readout) in page
     parts = re.findall(r'<a href="#(\w+)">', page)
     assert parts == [
-        "verdict", "heads", "readouts", "pairs", "groups", "looks", "sentence", "making",
+        "verdict", "heads", "readouts", "pairs", "groups", "looks", "explore", "sentence", "making",
     ]  # fmt: skip
     # Pairs by four metrics, gains, the network, groups, Shapley values, four interactions, ratios,
     # outputs, logits: each with its data, of the network four tables.
