@@ -155,7 +155,7 @@ function legendInto(element, model, dark) {
     dot.style.background = answerColour(a, model.answers.length, dark);
     return [dot, make("b", { text: `${answer} ` })];
   });
-  element.replaceChildren("Head outputs on test sentences by right answer ", ...(marks.length <= 20 ? marks : []), "· line: linear probe · grey: before the patch · circles: value vectors, grey if farther out · cross: the sentence · ● ◐ ○ successful, mixed, failed");
+  element.replaceChildren("Head outputs on test sentences by right answer ", ...(marks.length <= 20 ? marks : []), model.answers.length === 2 ? "· line: linear probe " : "", "· grey: before the patch · circles: value vectors, grey if farther out · cross: the sentence · ● ◐ ○ successful, mixed, failed");
 }
 
 function headCard(app, head) {

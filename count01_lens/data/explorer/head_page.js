@@ -31,7 +31,7 @@ export function headPage(app) {
       event.stopPropagation();
     }
   });
-  let [drawn, last] = [null, null];
+  let [drawn, last, started] = [null, null, false];
   const update = (shown) => {
     const { state, dark, before, after, sentence, size } = shown;
     const head = state.page;
@@ -40,6 +40,7 @@ export function headPage(app) {
     if (head === null) {
       if (last !== null) app.focusCard(last); // where the reader came from
       last = drawn = null;
+      started = true;
       return;
     }
     last = head;
@@ -48,7 +49,7 @@ export function headPage(app) {
     const plane = planeOf(engine.original(head).test, model.dHead);
     drawScatter(canvas, engine, other, one, plane, { dark, large: true, width: canvas.clientWidth, height: canvas.clientHeight }, sentence.after.asked.heads[head].output);
     canvas.setAttribute("aria-label", `Outputs of head ${head} on the test split with its linear probe: s-acc ${shareText(other.sAcc)}`);
-    say(legend, `Test sentences by right answer (${model.answers.join(", ")}), training sentences pale behind; the line is the linear probe, circles are value vectors (grey: farther out), the cross is the sentence.`);
+    say(legend, `Test sentences by right answer (${model.answers.join(", ")}), training sentences pale behind;${other.probe.length === 1 ? " the line is the linear probe," : ""} circles are value vectors (grey: farther out), the cross is the sentence.`);
     factsInto(facts, app, head, one, other, sentence);
     wordsInto(words, engine, one, other);
     attention.replaceChildren(...[sentence.after, sentence.before].map(({ asked }, i) => attentionBar(model, asked.heads[head].attention, dark, i ? "before" : "now")));
@@ -58,7 +59,8 @@ export function headPage(app) {
       neighboursInto(beside, app, head);
       drawn = key;
     }
-    if (opened) title.focus({ preventScroll: true });
+    if (opened && started) title.focus(); // not where an address has opened it: others may scroll there
+    started = true;
   };
   return { element, update };
 }
