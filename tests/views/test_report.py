@@ -48,7 +48,16 @@ def test_a_report_has_it_all(whole):
     for readout in [*analysis.table["readout"], *analysis.table["learned_readout"]]:
         assert escape(readout) in page
     parts = re.findall(r'<a href="#(\w+)">', page)
-    assert parts == ["heads", "readouts", "pairs", "groups", "looks", "sentence", "making"]
+    assert parts == [
+        "heads",
+        "readouts",
+        "pairs",
+        "groups",
+        "looks",
+        "explore",
+        "sentence",
+        "making",
+    ]
     # Pairs by four metrics, gains, groups, Shapley values, four interactions, ratios, outputs,
     # logits: each with its data.
     assert len(outline.all("img")) == 14
