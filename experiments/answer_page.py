@@ -37,7 +37,7 @@ ASKED = {
 WORDS = {
     "cooperate": "they cooperate",
     "redundant": "they are redundant",
-    "neither": "they neither cooperate nor repeat each other",
+    "neither": "on average they neither cooperate nor repeat each other",
     "undecided": "undecided",
 }
 AGAINST = {
@@ -62,6 +62,7 @@ def page(results: pd.DataFrame, labels: pd.DataFrame, about: Mapping[str, Any]) 
         "Each mark is a model. To the left of the grey band heads are redundant, to the right they "
         "cooperate; below it groups do worse than groups of independent heads of the same quality, "
         "above it better.",
+        f"## Words for single models\n\n{_words(results)}",
         f"## Words for heads, and the paper's categories\n\n{_labels(labels)}",
         f"## Numbers\n\n{_numbers(results)}",
         f"## How it was judged\n\n{_how(about)}",
@@ -96,6 +97,23 @@ def _answers(found: Mapping[str, Any]) -> str:
     return "\n".join([head, *rows])
 
 
+def _words(results: pd.DataFrame) -> str:
+    counts = results.groupby(["recipe", "metric"])["word"].value_counts()
+    head = f"| recipe | by | {' | '.join(WORDS)} |\n|{'---|' * (2 + len(WORDS))}"
+    rows = [
+        f"| {NAMES[recipe]} | {ALL_METRICS[metric].label} | "
+        + " | ".join(str(counts.get((recipe, metric, word), 0)) for word in WORDS)
+        + " |"
+        for recipe in RECIPES
+        for metric in METRICS
+    ]
+    text = (
+        "How many of the models get each word by their own test sentences. A mean that is "
+        "undecided over seeds may stand for models that are decided, and differ."
+    )
+    return "\n".join([f"{text}\n\n{head}", *rows])
+
+
 def _labels(labels: pd.DataFrame) -> str:
     head = f"| recipe | by | heads that are | {' | '.join(CATEGORIES)} |\n|---|---|---|---|---|---|"
     counts = labels.groupby(["recipe", "metric", "label", "category"])["heads"].sum()
@@ -117,14 +135,16 @@ def _labels(labels: pd.DataFrame) -> str:
 def _numbers(results: pd.DataFrame) -> str:
     columns = {
         "accuracy": "accuracy",
-        "enough": "heads enough for 99 %",
+        "enough": "heads enough for 99 % (of models whose heads gain something)",
         "cooperating_pairs": "cooperating pairs",
         "redundant_pairs": "redundant pairs",
         "explained_1": "explained by heads",
         "explained_2": "by pairs",
         "explained_3": "by triples",
     }
-    means = results.groupby(["recipe", "metric"])[list(columns)].mean()
+    # Where heads gain nothing over none, no heads are enough: that says nothing of others.
+    known = results.assign(enough=results["enough"].where(results["enough"] > 0))
+    means = known.groupby(["recipe", "metric"])[list(columns)].mean()
     head = f"| recipe | by | {' | '.join(columns.values())} |\n|{'---|' * (2 + len(columns))}"
     rows = [
         f"| {NAMES[recipe]} | {ALL_METRICS[metric].label} | "
@@ -153,7 +173,7 @@ def _interval(found: Mapping[str, Any]) -> str:
 
 
 def _three(value: float) -> str:
-    return signed(value, ".3f") if abs(value) >= 0.0005 else "0.000"
+    return "0.000" if abs(value) < 0.0005 else signed(value, ".3f")
 
 
 def figure(results: pd.DataFrame) -> Figure:

@@ -21,6 +21,7 @@ from count01_lens.common.validation import check_choice, check_int
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.ends import Ends
+from count01_lens.heads.games import shapley_interactions
 from count01_lens.heads.groups import AllGroups
 from count01_lens.heads.head_data import AskedHeads, HeadData
 from count01_lens.heads.independence import IndependentHeads
@@ -29,6 +30,7 @@ from count01_lens.heads.metrics import CATEGORIES, METRICS, metrics_of
 from count01_lens.heads.probe_fits import LostProbe, ManyFits
 from count01_lens.heads.replacements import Mode
 from count01_lens.heads.sampling import Estimate
+from count01_lens.heads.verdict import judged_metrics
 
 KIND = "analysis"
 # Kind and axes of arrays: f for numbers, i for whole ones, b for yes or no.
@@ -107,7 +109,7 @@ def read_analysis(path: Path) -> HeadAnalysis:
     try:
         arrays = {name: tensor.numpy() for name, tensor in bundle.tensors.items()}
         return _analysis_of(bundle.about, arrays)
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise DamagedFileError(f"{path}: not an analysis of heads ({error!r:.500})") from error
 
 
@@ -144,6 +146,8 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
         found = _read("fits", forms, arrays, sizes | rows)
         fits = ManyFits(**found)
     worst = float(arrays["worst_gradient"])
+    groups = _groups(names, arrays, sizes, worst)
+    judged = list(judged_metrics(list(data.asked), heads["layer"].nunique()))
     return HeadAnalysis(
         heads=heads,
         counts=counts,
@@ -154,9 +158,9 @@ def _analysis_of(text: Mapping[str, Any], arrays: dict[str, Array]) -> HeadAnaly
         fits=fits,
         worst_gradient=worst,
         made_from=_made_from(text, arrays, data),
-        ends=_ends(text, arrays, names, sizes),
-        known_groups=_groups(names, arrays, sizes, worst),
-        independent=_independent(text, arrays, names, sizes),
+        ends=_ends(text, arrays, judged, sizes),
+        known_groups=groups,
+        independent={} if groups is None else _independent(text, arrays, judged, sizes),
         sampled=_sampled(text, arrays, names, sizes),
     )
 
@@ -218,38 +222,43 @@ def _made_from(text: Mapping[str, Any], arrays: dict[str, Array], data: HeadData
 
 
 def _ends(
-    text: Mapping[str, Any], arrays: dict[str, Array], names: list[str], sizes: dict[str, int]
+    text: Mapping[str, Any], arrays: dict[str, Array], judged: list[str], sizes: dict[str, int]
 ) -> dict[str, Ends]:
-    found = {}
-    for name, gain in text["ends"].items():
-        parts = _read("ends", {name: f"f {_question(name, names)}"}, arrays, sizes)
-        found[name] = Ends(parts[name], _finite(gain))
-    return found
+    """The mean interaction by every metric that is judged; of a single head there is none."""
+    if sizes["head"] == 1:
+        return {}
+    forms = {name: f"f {METRICS[name].question}" for name in judged}
+    found = _read("ends", forms, arrays, sizes)
+    return {name: Ends(_finite(found[name]), _number(text["ends"][name])) for name in judged}
 
 
 def _independent(
-    text: Mapping[str, Any], arrays: dict[str, Array], names: list[str], sizes: dict[str, int]
+    text: Mapping[str, Any], arrays: dict[str, Array], judged: list[str], sizes: dict[str, int]
 ) -> dict[str, IndependentHeads]:
-    found = {}
-    for name, numbers in text["independent"].items():
-        _question(name, names)
-        size = {"size": sizes["head"] + 1}
-        by_size = _read("independent", {name: "f size"}, arrays, size)[name]
-        found[name] = IndependentHeads(by_size, *(_finite(numbers[part]) for part in _INDEPENDENT))
-    return found
+    """How groups do against independent heads, by every metric that is judged, or by none."""
+    numbers = text["independent"]
+    if not numbers:
+        return {}
+    forms, size = dict.fromkeys(judged, "f size"), {"size": sizes["head"] + 1}
+    by_size = _read("independent", forms, arrays, size)
+    return {
+        name: IndependentHeads(
+            _finite(by_size[name]), *(_number(numbers[name][part]) for part in _INDEPENDENT)
+        )
+        for name in judged
+    }
 
 
-def _question(name: str, names: list[str]) -> str:
-    """The question that a metric is about; raise unless it is a mean over its prompts."""
-    if name not in names or METRICS[name].right_by is None:
-        raise ValueError(f"expected a mean over prompts among {names}, got {shortened(name)}")
-    return METRICS[name].question
-
-
-def _finite(value: Any) -> float:
-    if not math.isfinite(float(value)):
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"expected a finite number, got {shortened(value)}")
     return float(value)
+
+
+def _finite(values: Array) -> Array:
+    if not np.isfinite(values).all():
+        raise ValueError("expected finite numbers, got NaN or infinite ones")
+    return values
 
 
 def _groups(
@@ -267,7 +276,16 @@ def _groups(
     }
     pairs = {"pair": n_heads * (n_heads + 1) // 2}
     contributions = _read("contributions", by_prompt, arrays, sizes | pairs)
-    return AllGroups(pd.DataFrame(table), values, worst, contributions)
+    found = AllGroups(pd.DataFrame(table), values, worst, contributions)
+    masks = np.arange(1, 2**n_heads)
+    if (table["mask"] != masks).any() or (table["size"] != np.bitwise_count(masks)).any():
+        raise ValueError("groups: expected every mask once, in order, with its number of heads")
+    for name in names:
+        matrix = shapley_interactions(found.values(name))[np.triu_indices(n_heads)]
+        # What prompts contribute has to be of these groups: words follow from both.
+        if name in contributions and not np.allclose(contributions[name].mean(axis=0), matrix):
+            raise ValueError(f"contributions of {name}: expected those of the groups, got others")
+    return found
 
 
 def _under(part: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def compare_heads(
         name: load_checkpoint(model) if isinstance(model, str | PathLike) else model
         for name, model in models.items()
     }
-    rows, measured, notes = [], {}, []
+    rows, measured, notes, seen = [], {}, [], dict[str, HeadAnalysis]()
     questions: dict[str, None] = {}
     n_layers = 1
     for name in track(opened, len(opened), "comparing models", progress):
@@ -195,6 +195,8 @@ def compare_heads(
         analysis = (
             model if isinstance(model, HeadAnalysis) else analyze_heads(model, task, progress=False)
         )
+        _check_another(name, analysis, seen)
+        seen[name] = analysis
         found, few = _measured(analysis, groups, probes)
         if few:
             notes.append(f"{name}: {len(analysis.heads)} heads are too many for all groups")
@@ -204,7 +206,30 @@ def compare_heads(
         measured[name] = found
     metrics = tuple(name for name in METRICS if any(name in found for found in measured.values()))
     judged = judged_metrics(list(questions), n_layers)
+    notes += _mixed(seen)
     return Comparison(pd.DataFrame(rows), metrics, judged, measured, tuple(notes))
+
+
+def _check_another(name: str, analysis: HeadAnalysis, seen: Mapping[str, HeadAnalysis]) -> None:
+    """Raise if a model is there already: an interval over models would count it twice."""
+    for other, before in seen.items():
+        if before.made_from.model == analysis.made_from.model:
+            raise ValueError(
+                f"models[{name!r}]: expected models that differ, got the one of {other!r} again; "
+                "leave one of the two out"
+            )
+
+
+def _mixed(analyses: Mapping[str, HeadAnalysis]) -> list[str]:
+    """Say where models were not asked, or not measured, in the same way."""
+    found: dict[str, set[str]] = {
+        "asked about different tasks or data": {each.made_from.task for each in analyses.values()},
+        "measured with different ablations": {each.data.ablation for each in analyses.values()},
+        "probed by different probes": {repr(each.data.probe) for each in analyses.values()},
+    }
+    return [
+        f"the models were {how}: means mix them" for how, ways in found.items() if len(ways) > 1
+    ]
 
 
 def _measured(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy import stats
 
 from count01_lens.common.intervals import simultaneous_intervals
 from count01_lens.common.types import Array
@@ -32,7 +33,7 @@ class IndependentHeads:
         by_size: how much more than groups of the same 0, 1, ... heads they reach; the mean.
         beyond: the mean over sizes of what the model's own groups reach more: above zero heads
             complement each other, below they share their mistakes.
-        low, high: interval of that over test prompts.
+        low, high: interval of that, over test prompts and over the orders in which heads came.
     """
 
     by_size: Float[Array, " size"]
@@ -69,35 +70,46 @@ def independent_heads(
     orders = rng.random((n, data.n_heads)).argsort(axis=1)
     own = _right_by_size(data, metric, orders)
     others = [_right_by_size(shuffled(data, rng), metric, orders) for _ in range(n_shuffles)]
-    gains = own - np.mean(others, axis=0)
-    found = simultaneous_intervals(gains.mean(axis=0)[:, None], level=level)
-    by_size = np.append(0.0, -gains.mean(axis=1))
-    return IndependentHeads(by_size, *(float(part[0]) for part in found))
+    by_prompt, by_order = (
+        mine - np.mean(theirs, axis=0)
+        for mine, theirs in zip(own, zip(*others, strict=True), strict=True)
+    )
+    (beyond,), (low,), (high,) = simultaneous_intervals(
+        by_prompt.mean(axis=0)[:, None], level=level
+    )
+    # Prompts are a sample, and so are the orders: what both leave open adds up.
+    spread = by_order.mean(axis=0).std(ddof=1) / np.sqrt(n) if n > 1 else 0.0
+    reach = float(stats.t.ppf((1 + level) / 2, max(n - 1, 1)) * spread)
+    half = float(np.hypot((high - low) / 2, reach))
+    by_size = np.append(0.0, -by_prompt.mean(axis=1))
+    return IndependentHeads(by_size, float(beyond), float(beyond) - half, float(beyond) + half)
 
 
 def _right_by_size(
     data: HeadData, metric: Metric, orders: Int[Array, "order head"]
-) -> Float[Array, "size prompt"]:
-    """How many of the orders get each prompt right with their first 1, 2, ... heads: a share."""
-    found: list[Float[Array, " prompt"]] = []
+) -> tuple[Float[Array, "size prompt"], Float[Array, "size order"]]:
+    """Share of right answers with the first 1, 2, ... heads of orders: by prompt, and by order."""
+    found: list[tuple[Float[Array, " prompt"], Float[Array, " order"]]] = []
     start = None
 
     def note(source: str, _: Array, right: Bool[Array, "order prompt"]) -> None:
         if source == metric.right_by:
-            found.append(right.mean(axis=0))
+            found.append((right.mean(axis=0), right.mean(axis=1)))
 
     for size in range(1, data.n_heads + 1):
         groups = Groups(data, orders < size, start=start, noted=note)
         metric.measure(groups)
         # A probe starts from that of the group with one head less: most of it stays.
         start = groups.fits.starts if metric.right_by == PROBE else None
-    return np.stack(found)
+    by_prompt, by_order = zip(*found, strict=True)
+    return np.stack(by_prompt), np.stack(by_order)
 
 
 def shuffled(data: HeadData, rng: np.random.Generator) -> HeadData:
     """Let outputs and attributions of each head change places among prompts with one answer."""
     train_outputs, test_outputs = data.train_outputs.copy(), data.test_outputs.copy()
-    asked = {name: each.gains for name, each in data.asked.items()}
+    # What stands in the place of a head that is taken out stays where it is.
+    asked = data.asked
     heads = {name: each.heads.copy() for name, each in asked.items()}
     alike = {name: _alike(each, data.answer) for name, each in asked.items()}
     for head in range(data.n_heads):

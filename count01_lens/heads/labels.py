@@ -17,7 +17,8 @@ Every word has a null that the interval of its number must exclude:
   head. A copy facilitates although the whole model does not need it: single-head ablation overlooks
   it. Null: the head changes nothing.
 * **interfering**: φ_i < 0.
-* **irrelevant**: φ_i = 0 and A_i = 0. The head changes no group's value: a null player.
+* **irrelevant**: φ_i = 0 and A_i = 0. The head changes no group's value, in the mean over groups: a
+  null player.
 * **undecided**: the interval leaves more than one of these open, or the head helps as much as it
   harms.
 * **cooperating** pairs: both facilitate and I_ij > 0: they are worth more together than apart.
@@ -26,11 +27,13 @@ Every word has a null that the interval of its number must exclude:
 * **redundant** pairs: both facilitate and I_ij < 0: part of what one brings, the other has already.
   Exact copies have I_ij = −a_ij, so −I_ij / min(a_ij, a_ji), the *copy share*, is 0 for heads that
   add up and 1 for copies.
-* **copies**: D_ij = 0 and neither is irrelevant. Either one does in every group what the other
+* **copies**: D_ij = 0, and A_i and A_j are not. Either one does in every group what the other
   does, and both together do no more: they are symmetric players and perfect substitutes.
 
-Zero is what `Thresholds` says it is: exact zeros are found in models without noise only. None of
-the numbers changes if irrelevant heads are added, and all move with the heads if those are renamed.
+A_i, D_ij and G_ij are taken as they are, without intervals: with few prompts, copies may be so by
+chance. Zero is what `Thresholds` says it is: exact zeros are found in models without noise only.
+None of the numbers changes if irrelevant heads are added, and all move with the heads if those are
+renamed.
 
 A mean logit difference of the right answer and others is a sum over heads in a model of one layer
 without norm and MLP: all interactions are zero there, copies add up, and neither copies nor
@@ -43,7 +46,7 @@ from math import factorial
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from count01_lens.common.intervals import Intervals, simultaneous_intervals
 from count01_lens.common.types import Array
@@ -117,7 +120,7 @@ def label_heads(
     of_heads, of_pairs = _intervals(matrix, contributions, thresholds.level)
     changes = np.array([influence(values, head) for head in range(n)])
     label = words_of_heads(of_heads, changes, thresholds.head)
-    pairs = _pair_table(values, of_pairs, label, thresholds)
+    pairs = _pair_table(values, of_pairs, label, changes > thresholds.head, thresholds)
     partners = {
         kind: [_partners(pairs[pairs["label"] == kind], head) for head in range(n)]
         for kind in PAIR_LABELS
@@ -162,7 +165,11 @@ def words_of_heads(of_heads: Intervals, changes: Float[Array, " head"], bound: f
 
 
 def _pair_table(
-    values: Float[Array, " mask"], of_pairs: Intervals, label: Array, thresholds: Thresholds
+    values: Float[Array, " mask"],
+    of_pairs: Intervals,
+    label: Array,
+    changes: Bool[Array, " head"],
+    thresholds: Thresholds,
 ) -> pd.DataFrame:
     first, second = np.triu_indices(len(label), 1)
     found = [compare(values, i, j) for i, j in zip(first.tolist(), second.tolist(), strict=True)]
@@ -175,7 +182,7 @@ def _pair_table(
     with np.errstate(divide="ignore", invalid="ignore"):
         shared = facilitate & (of_pairs.mean < 0) & (less > 0)
         share = np.where(shared, -of_pairs.mean / less, np.nan)
-    relevant = (label[first] != "irrelevant") & (label[second] != "irrelevant")
+    both_change = changes[first] & changes[second] & (change > 0)
     return pd.DataFrame(
         {
             "first": first,
@@ -185,7 +192,7 @@ def _pair_table(
             "low": of_pairs.low,
             "high": of_pairs.high,
             "copy_share": share,
-            "copies": relevant & (unlike <= thresholds.copies * change),
+            "copies": both_change & (unlike <= thresholds.copies * change),
         }
     )
 

@@ -39,7 +39,7 @@ from count01_lens.heads.thresholds import THRESHOLDS, Thresholds
 
 INTERACTION = THRESHOLDS.mean
 DOES = {"cooperate": "cooperate", "redundant": "are redundant"}
-DOES |= {"neither": "neither cooperate nor repeat each other"}
+DOES |= {"neither": "on average neither cooperate nor repeat each other"}
 DOES |= {"undecided": "leave it undecided whether they cooperate"}
 _BY = {"s_acc": ("in what they know", "s-acc"), "l_acc": ("in what they answer together", "l-acc")}
 _AGAINST_INDEPENDENT = {
@@ -235,4 +235,4 @@ def judged_metrics(questions: Sequence[str], n_layers: int) -> dict[str, str]:
 
 
 def _three(value: float) -> str:
-    return signed(value, ".3f") if abs(value) >= 0.0005 else "0.000"
+    return "0.000" if abs(value) < 0.0005 else signed(value, ".3f")

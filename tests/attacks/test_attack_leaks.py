@@ -207,7 +207,7 @@ def test_ctrl_c_while_hooks_are_put_in_place():
 
 def test_the_explorer_refuses_what_is_neither_zero_nor_keep():
     panel = cl.Explorer(models()[0], TINY)
-    with pytest.raises(TraitError, match="others: expected one of"):
+    with pytest.raises(TraitError, match="others: expected 'zero' or 'keep'"):
         panel.others = "maybe"
     assert panel.others == "zero"
 

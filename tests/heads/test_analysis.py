@@ -15,6 +15,7 @@ from sklearn.svm import LinearSVC
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import count01_lens.heads.analyze as analyze_module
+from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
 from count01_lens.common.storage import DamagedFileError
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.analyze import analyze_heads
@@ -356,3 +357,42 @@ def test_that_of_any_counting_task_can_be_saved_and_loaded(symbols, tmp_path):
     analysis.save(tmp_path / "analysis")
     loaded = HeadAnalysis.load(tmp_path / "analysis")
     assert loaded.table.equals(analysis.table)
+
+
+def reversed_masks(text, tensors):
+    tensors["groups.mask"] = tensors["groups.mask"].flip(0).contiguous()
+
+
+def other_contributions(text, tensors):
+    tensors["contributions.s_acc"] = -tensors["contributions.s_acc"]
+
+
+def no_number(text, tensors):
+    tensors["ends.l_acc"][0] = float("nan")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        reversed_masks,
+        other_contributions,
+        no_number,
+        lambda text, tensors: text.update(ends=[]),
+        lambda text, tensors: text.update(ends={}),
+        lambda text, tensors: text["ends"].update(l_acc="0.5"),
+        lambda text, tensors: text["ends"].update(l_acc=10**400),
+        lambda text, tensors: text["independent"]["l_acc"].update(low=None),
+        lambda text, tensors: text.update(sampled=[1]),
+        lambda text, tensors: tensors.pop("independent.s_acc"),
+    ],
+)
+def test_parts_about_groups_that_do_not_fit_are_refused(damage, tmp_path):
+    analysis = analyze_heads(ensemble_model(3), TINY).with_groups()
+    analysis.save(tmp_path / "analysis")
+    (path,) = tmp_path.iterdir()
+    bundle = read_bundle(path, "analysis")
+    text, tensors = copy.deepcopy(dict(bundle.about)), dict(bundle.tensors)
+    damage(text, tensors)
+    write_bundle(path, Bundle("analysis", text, tensors))
+    with pytest.raises(DamagedFileError, match="not an analysis of heads"):
+        HeadAnalysis.load(path)

@@ -158,3 +158,15 @@ def test_numbers_are_written_with_signs():
     assert written(MeanInterval(-0.0001, -0.01, 0.02, 3)) == "0.000 [−0.010, +0.020]"
     assert written(MeanInterval(0.5, None, None, 1)) == "+0.500"
     assert written(MeanInterval(float("nan"), None, None, 0)) == "–"
+
+
+def test_a_model_counts_once():
+    with pytest.raises(ValueError, match="models that differ, got the one of 'a' again"):
+        compare_heads({"a": ensemble_model(2), "b": ensemble_model(2)})
+
+
+def test_what_was_measured_in_different_ways_is_noted():
+    zero = analyze_heads(ensemble_model(2), progress=False)
+    mean = analyze_heads(ensemble_model(3), ablation="mean", progress=False)
+    found = compare_heads({"zero": zero, "mean": mean})
+    assert found.notes == ("the models were measured with different ablations: means mix them",)

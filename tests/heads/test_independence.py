@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from count01_lens.heads.analyze import analyze_heads
 from count01_lens.heads.head_data import AskedHeads, HeadData, head_data
 from count01_lens.heads.independence import independent_heads, shuffled, why_not_independent
 from count01_lens.heads.metrics import METRICS, Groups
 from count01_lens.heads.probe_fits import LostProbe
 from count01_lens.models.build import build_model
+from count01_lens.models.checkpoints import example_model
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model
 from tests.views.other_tasks import two_layers_three_answers
@@ -112,6 +114,24 @@ def test_the_interval_covers_as_it_says():
         )
     ]
     assert np.mean(held) >= 0.875
+
+
+@pytest.mark.parametrize("ablation", ["zero", "mean", "resample"])
+def test_what_replaces_heads_stays_where_it_is(ablation):
+    """A shuffled model with all of its heads is nearly as good, whatever replaces heads."""
+    analysis = analyze_heads(example_model(), ablation=ablation, progress=False)
+    mixed = shuffled(analysis.data, np.random.default_rng(0))
+    groups = np.concatenate([np.eye(16, dtype=bool), np.ones((1, 16), dtype=bool)])
+    before, after = (Groups(data, groups).accuracy["answer"] for data in (analysis.data, mixed))
+    np.testing.assert_allclose(after[:-1], before[:-1], atol=0.02)
+    assert after[-1] > before[-1] - 0.02
+
+
+def test_the_interval_is_also_over_the_orders_of_heads():
+    data = replace(DATA, probe=None)
+    seeds = [independent_heads(data, METRICS["l_acc"], n_orders=8, seed=seed) for seed in range(12)]
+    middle = np.mean([found.beyond for found in seeds])
+    assert sum(found.low <= middle <= found.high for found in seeds) >= 10
 
 
 def test_the_same_seed_gives_the_same_numbers():

@@ -191,3 +191,12 @@ def test_pairs_without_enough_prompts_get_no_word():
     values, contributions = prompt_games(right)
     assert label_heads(values).pairs["label"].tolist() == ["cooperating"]  # if these were all
     assert label_heads(values, contributions).pairs["label"].tolist() == [""]
+
+
+def test_heads_that_do_nothing_are_no_copies_however_few_prompts():
+    right = np.zeros((8, 100), dtype=bool)
+    right[[1, 3, 5, 7]] = True  # head 0 does it all
+    values, contributions = prompt_games(right)
+    found = label_heads(values, contributions)
+    assert found.heads["label"].tolist() == ["facilitating", "undecided", "undecided"]
+    assert found.copies == ()

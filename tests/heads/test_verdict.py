@@ -98,8 +98,8 @@ def test_what_is_said():
     assert verdict.summary == (
         "On the answer heads are redundant in what they know (s-acc, −0.020), and cooperate in "
         "what they answer together (l-acc, +0.020); 1 head works against the rest (2). On '[EOS]' "
-        "heads neither cooperate nor repeat each other (0.000); 2 heads work against the rest "
-        "(0, 3)."
+        "heads on average neither cooperate nor repeat each other (0.000); 2 heads work against "
+        "the rest (0, 3)."
     )
     first, second, third = str(verdict).splitlines()
     assert first == (
@@ -108,7 +108,7 @@ def test_what_is_said():
         "the same quality (0.000); 1 of 4 is enough for 99 %."
     )
     assert "3 of 4 are enough for 99 %; 1 head works against the rest (2)." in second
-    assert third.startswith("On '[EOS]' heads neither cooperate nor repeat each other: mean")
+    assert third.startswith("On '[EOS]' heads on average neither cooperate nor repeat each other: ")
     other = Verdict((made_up(question="colour", metric="l_acc", names=("0.0", "0.1", "1.0", "1.1"),
                              interfering=(1,), within=0.01, between=-0.02),))  # fmt: skip
     assert str(other).startswith("On the question 'colour' heads ")
@@ -142,3 +142,7 @@ def test_few_prompts_leave_it_undecided():
     assert few.mean_interaction == many.mean_interaction == pytest.approx(0.03)
     assert (few.word, many.word) == ("undecided", "cooperate")
     assert few.copies == -0.5
+
+
+def test_what_is_no_number_is_not_written_as_zero():
+    assert "0.000" not in str(made_up(mean=float("nan"))).split(";")[0]
