@@ -195,7 +195,6 @@ def compare_heads(
         analysis = (
             model if isinstance(model, HeadAnalysis) else analyze_heads(model, task, progress=False)
         )
-        _check_another(name, analysis, seen)
         seen[name] = analysis
         found, few = _measured(analysis, groups, probes)
         if few:
@@ -210,26 +209,19 @@ def compare_heads(
     return Comparison(pd.DataFrame(rows), metrics, judged, measured, tuple(notes))
 
 
-def _check_another(name: str, analysis: HeadAnalysis, seen: Mapping[str, HeadAnalysis]) -> None:
-    """Raise if a model is there already: an interval over models would count it twice."""
-    for other, before in seen.items():
-        if before.made_from.model == analysis.made_from.model:
-            raise ValueError(
-                f"models[{name!r}]: expected models that differ, got the one of {other!r} again; "
-                "leave one of the two out"
-            )
-
-
 def _mixed(analyses: Mapping[str, HeadAnalysis]) -> list[str]:
-    """Say where models were not asked, or not measured, in the same way."""
+    """Say where models are the same, or were not asked or not measured in the same way."""
+    again = len(analyses) - len({each.made_from.model for each in analyses.values()})
+    twice = [f"{plural(again, 'model')} given more than once: intervals over models count it again"]
     found: dict[str, set[str]] = {
         "asked about different tasks or data": {each.made_from.task for each in analyses.values()},
         "measured with different ablations": {each.data.ablation for each in analyses.values()},
         "probed by different probes": {repr(each.data.probe) for each in analyses.values()},
     }
-    return [
+    mixed = [
         f"the models were {how}: means mix them" for how, ways in found.items() if len(ways) > 1
     ]
+    return twice[: bool(again)] + mixed
 
 
 def _measured(
