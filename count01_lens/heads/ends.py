@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 
 from count01_lens.common.types import Array
 from count01_lens.heads.head_data import HeadData
-from count01_lens.heads.metrics import Groups, Metric
+from count01_lens.heads.metrics import Groups, Metric, RightKept
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,13 @@ def measure_ends(
     """Measure single heads, the whole model, and the whole model without each one."""
     n = data.n_heads
     singles, whole = np.eye(n, dtype=bool), np.ones((1, n), dtype=bool)
-    found: dict[str, Bool[Array, "group prompt"]] = {}
-
-    def note(source: str, which: Array, right: Bool[Array, "some prompt"]) -> None:
-        found.setdefault(source, np.zeros((2 * n + 1, right.shape[1]), dtype=bool))[which] = right
-
     masks = np.concatenate([singles, ~singles, whole])
-    groups = Groups(data, masks, noted=note, progress=progress)
+    kept = RightKept(len(masks))
+    groups = Groups(data, masks, noted=kept, progress=progress)
     ends = {}
     for metric in metrics:
         metric.measure(groups)
-        right, empty = found[metric.right_by or ""], metric.without_heads(data)
+        right, empty = kept.by[metric.right_by or ""], metric.without_heads(data)
         last = right[-1] - right[n:-1].mean(axis=0)
         first = right[:n].mean(axis=0) - empty
         gain = float(right[-1].mean() - empty.mean())

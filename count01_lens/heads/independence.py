@@ -11,13 +11,13 @@ prompts are hard, is gone.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy import stats
 
 from count01_lens.common.intervals import simultaneous_intervals
 from count01_lens.common.types import Array
 from count01_lens.heads.head_data import AskedHeads, HeadData
-from count01_lens.heads.metrics import PROBE, Groups, Metric
+from count01_lens.heads.metrics import PROBE, Groups, Metric, RightKept
 from count01_lens.heads.probe_fits import LostProbe
 
 N_SHUFFLES = 2
@@ -89,19 +89,17 @@ def _right_by_size(
     data: HeadData, metric: Metric, orders: Int[Array, "order head"]
 ) -> tuple[Float[Array, "size prompt"], Float[Array, "size order"]]:
     """Share of right answers with the first 1, 2, ... heads of orders: by prompt, and by order."""
-    found: list[tuple[Float[Array, " prompt"], Float[Array, " order"]]] = []
+    by_prompt, by_order = [], []
     start = None
-
-    def note(source: str, _: Array, right: Bool[Array, "order prompt"]) -> None:
-        if source == metric.right_by:
-            found.append((right.mean(axis=0), right.mean(axis=1)))
-
     for size in range(1, data.n_heads + 1):
-        groups = Groups(data, orders < size, start=start, noted=note)
+        kept = RightKept(len(orders))
+        groups = Groups(data, orders < size, start=start, noted=kept)
         metric.measure(groups)
+        right = kept.by[metric.right_by or ""]
+        by_prompt.append(right.mean(axis=0))
+        by_order.append(right.mean(axis=1))
         # A probe starts from that of the group with one head less: most of it stays.
         start = groups.fits.starts if metric.right_by == PROBE else None
-    by_prompt, by_order = zip(*found, strict=True)
     return np.stack(by_prompt), np.stack(by_order)
 
 

@@ -161,6 +161,20 @@ class Groups:
         ]
 
 
+class RightKept:
+    """Keeps which prompts a number of groups get right, by whose answers they are; for `noted`."""
+
+    def __init__(self, n_groups: int):
+        self.n_groups, self.by = n_groups, dict[str, Bool[Array, "group prompt"]]()
+
+    def __call__(
+        self, source: str, which: Int[Array, " some"], right: Bool[Array, "some prompt"]
+    ) -> None:
+        """Keep what is noted of some groups."""
+        empty = np.zeros((self.n_groups, right.shape[1]), dtype=bool)
+        self.by.setdefault(source, empty)[which] = right
+
+
 @dataclass(frozen=True)
 class Metric:
     """Something to measure of groups of heads.
@@ -248,14 +262,10 @@ def areas(
 
 def right_without_heads(data: HeadData, question: str) -> Bool[Array, " prompt"]:
     """Tell what is answered rightly by what no head writes: biases, in some models the skip."""
-    found: dict[str, Bool[Array, "group prompt"]] = {}
-
-    def note(source: str, _: Array, right: Bool[Array, "group prompt"]) -> None:
-        found[source] = right
-
+    kept = RightKept(1)
     # Groups are measured by all questions together.
-    _ = Groups(data, np.zeros((1, data.n_heads), dtype=bool), noted=note).accuracy
-    return np.asarray(found[question][0])
+    _ = Groups(data, np.zeros((1, data.n_heads), dtype=bool), noted=kept).accuracy
+    return np.asarray(kept.by[question][0])
 
 
 def right_by_majority(data: HeadData) -> Bool[Array, " prompt"]:

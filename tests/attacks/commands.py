@@ -26,7 +26,7 @@ def commands(size: str, out: str, workers: int) -> list[list[str]]:
     """The commands, with models of two heads or with the paper's of sixteen."""
     train = TRAIN if size == SMALL else ["--seeds", "0,3", "--epochs", "20"]
     grid = ["--heads", "1,2", "--d-embed", "2"] if size == SMALL else ["--heads", "4,16"]
-    epochs, groups = ("1", "pairs") if size == SMALL else ("10", "all")
+    epochs, groups = ("1", "none") if size == SMALL else ("10", "all")
     return [
         ["train", "--out", f"{out}/run", *train],
         [
