@@ -18,13 +18,12 @@ from typing import Any
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.common.storage import json_bytes, sha256, write_atomically
-from count01_lens.common.versions import library_versions
+from count01_lens.common.storage import write_atomically
 from count01_lens.heads.labels import LABELS
 from count01_lens.jobs.job import Job
 from count01_lens.training.recipe import training_cost
 from experiments import answer_rules, standalone
-from experiments.answer_rules import DEVELOPMENT_SEEDS, JUDGED_SEEDS, METRICS, judge
+from experiments.answer_rules import DEVELOPMENT_SEEDS, JUDGED_SEEDS, METRICS
 from experiments.setup import Size
 from experiments.standalone import results_of
 
@@ -106,22 +105,13 @@ def run(jobs: Sequence[Job], out: Path, size: Size, *, workers: int | None = Non
         ordered = table.sort_values(["recipe", "seed"], kind="stable")
         text = ordered.to_csv(index=False, float_format="%.6g")
         write_atomically(out / f"{name}.csv", text.encode())
-    written = pd.read_csv(out / "results.csv")
-    about = {
-        "size": size,
-        "verdict": judge(written) if size == "full" else None,
-        "seeds": sorted(int(seed) for seed in written["seed"].unique()),
-        "recipes": {name: config.to_dict() for name, config in RECIPES.items()},
-        "rules_sha256": rules_checksum(),
-        "versions": library_versions(),
-    }
-    write_atomically(out / "verdict.json", json_bytes(about))
+    standalone.write_verdict(out, size, answer_rules, RECIPES)
     return True
 
 
 def rules_checksum() -> str:
-    """Of the file with the rules: a verdict by other rules is another one."""
-    return sha256(Path(answer_rules.__file__).read_bytes())
+    """Of the rules that these results are judged by."""
+    return standalone.checksum_of(answer_rules)
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ OUT is that of a full run of `experiments.answer_over_seeds`. Its files are copi
 every number on the page comes from them.
 """
 
-import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +17,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from count01_lens.common.storage import write_atomically
-from count01_lens.common.text import ranges, signed
+from count01_lens.common.student import MeanInterval
+from count01_lens.common.text import ranges, written_signed
+from count01_lens.heads.comparison import written
 from count01_lens.heads.labels import LABELS
 from count01_lens.heads.metrics import CATEGORIES
 from count01_lens.heads.metrics import METRICS as ALL_METRICS
 from count01_lens.heads.thresholds import THRESHOLDS
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure, as_bytes
 from experiments.answer_rules import METRICS, RECIPES
+from experiments.standalone import page_main
 
 DOCS = Path(__file__).parents[1] / "docs"
 FILES = ("results.csv", "labels.csv", "verdict.json")
@@ -90,7 +92,7 @@ def _answers(found: Mapping[str, Any]) -> str:
     )
     rows = [
         f"| {ASKED[metric]} | {_interval(each['mean_interaction'])} | **{WORDS[each['word']]}** | "
-        f"{_three(each['copies'])} | {_interval(each['beyond'])}: "
+        f"{written_signed(each['copies'])} | {_interval(each['beyond'])}: "
         f"**{AGAINST[each['against_independent']]}** | {each['reading']} |"
         for metric, each in ((metric, found[metric]) for metric in METRICS)
     ]
@@ -169,11 +171,7 @@ def _how(about: Mapping[str, Any]) -> str:
 
 
 def _interval(found: Mapping[str, Any]) -> str:
-    return f"{_three(found['mean'])} [{_three(found['low'])}, {_three(found['high'])}]"
-
-
-def _three(value: float) -> str:
-    return "0.000" if abs(value) < 0.0005 else signed(value, ".3f")
+    return written(MeanInterval(**found))
 
 
 def figure(results: pd.DataFrame) -> Figure:
@@ -199,7 +197,7 @@ def _marks(axes: Axes, results: pd.DataFrame) -> None:
         axes.scatter(x, y, c=colour, marker=marker, s=28, alpha=0.8, label=ASKED[metric])
 
 
-def write_page(out: Path, docs: Path = DOCS) -> None:
+def write_page(out: Path, docs: Path = DOCS) -> Path:
     """Copy the results of a full run beside the page, draw the figure, and write the page."""
     about = json.loads((out / "verdict.json").read_text("utf-8"))
     results, labels = (pd.read_csv(out / f"{name}.csv") for name in ("results", "labels"))
@@ -209,17 +207,12 @@ def write_page(out: Path, docs: Path = DOCS) -> None:
         write_atomically(docs / "answer" / name, (out / name).read_bytes())
     write_atomically(docs / "answer" / "answer.svg", as_bytes(figure(results), "svg"))
     write_atomically(docs / "answer.md", text.encode())
+    return docs / "answer.md"
 
 
 def main() -> None:
-    """Write the page of the run that the command line names."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.answer_page",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("out", type=Path, help="results of a full run")
-    write_page(parser.parse_args().out)
+    """Update the page."""
+    page_main(__doc__, write_page)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ verdict.json are copied beside the page, and the figures drawn from them; every 
 comes from them.
 """
 
-import argparse
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from experiments.change_figure import distance_figure, training_figure
 from experiments.change_rules import JUDGED, MOST, NONE, RECIPES, SAME, over_training, sign_of
 from experiments.cooperation_bounds import INTERACTION
 from experiments.cooperation_figure import NAMES
+from experiments.standalone import page_main
 
 DOCS = Path(__file__).parents[1] / "docs"
 NAME = "cooperation_over_training"
@@ -335,11 +335,7 @@ def write_page(results: Path, docs: Path = DOCS) -> Path:
 
 def main() -> None:
     """Update the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("results", type=Path, help="directory of a full run")
-    print(f"updated {write_page(parser.parse_args().results)}")
+    page_main(__doc__, write_page)
 
 
 if __name__ == "__main__":

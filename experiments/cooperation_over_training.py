@@ -19,12 +19,11 @@ from typing import Any
 import pandas as pd
 
 import count01_lens as cl
-from count01_lens.common.storage import json_bytes, sha256, write_atomically
-from count01_lens.common.versions import library_versions
+from count01_lens.common.storage import write_atomically
 from count01_lens.jobs.job import Job
 from count01_lens.training.recipe import steps_per_epoch, training_cost
 from experiments import change_rules, standalone
-from experiments.change_rules import DEVELOPMENT_SEEDS, JUDGED_SEEDS, judge
+from experiments.change_rules import DEVELOPMENT_SEEDS, JUDGED_SEEDS
 from experiments.headline import sum_of_rates, travelled
 from experiments.setup import Size
 from experiments.standalone import results_of
@@ -108,21 +107,12 @@ def write_results(table: pd.DataFrame, out: Path, size: Size) -> None:
     """Write the table, and the verdict on the table as written."""
     ordered = table.sort_values(["recipe", "seed", "step"], kind="stable")
     write_atomically(out / "results.csv", ordered.to_csv(index=False, float_format="%.6g").encode())
-    written = pd.read_csv(out / "results.csv")
-    about = {
-        "size": size,
-        "verdict": judge(written) if size == "full" else None,
-        "seeds": sorted(int(seed) for seed in written["seed"].unique()),
-        "recipes": {name: config.to_dict() for name, config in RECIPES.items()},
-        "rules_sha256": rules_checksum(),
-        "versions": library_versions(),
-    }
-    write_atomically(out / "verdict.json", json_bytes(about))
+    standalone.write_verdict(out, size, change_rules, RECIPES)
 
 
 def rules_checksum() -> str:
-    """Of the file with the rules: a verdict by other rules is another one."""
-    return sha256(Path(change_rules.__file__).read_bytes())
+    """Of the rules that these results are judged by."""
+    return standalone.checksum_of(change_rules)
 
 
 def main() -> None:

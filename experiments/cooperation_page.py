@@ -6,7 +6,6 @@ OUT is that of a full run of `experiments.tasks_and_cooperation`. Its results.cs
 figure are copied beside the page; every number on the page comes from them.
 """
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +29,7 @@ from experiments.cooperation_rules import (
     TWO,
     interval_of,
 )
+from experiments.standalone import page_main
 
 DOCS = Path(__file__).parents[1] / "docs"
 NAME = "tasks_and_cooperation"
@@ -283,11 +283,7 @@ def read_about(results: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Update the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("results", type=Path, help="directory of a full run")
-    print(f"updated {write_page(parser.parse_args().results)}")
+    page_main(__doc__, write_page)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,15 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from count01_lens.common.storage import AlreadyInUseError
+import pandas as pd
+
+from count01_lens.common.storage import AlreadyInUseError, json_bytes, sha256, write_atomically
+from count01_lens.common.versions import library_versions
 from count01_lens.jobs.job import Job
 from count01_lens.jobs.results import ResultStore
 from count01_lens.jobs.running import run_jobs
@@ -23,6 +27,34 @@ def results_of(
     if outcome.failed or outcome.left:
         return None
     return [store.load(job) for job in jobs]
+
+
+def write_verdict(out: Path, size: Size, rules: ModuleType, recipes: Mapping[str, Any]) -> None:
+    """Judge results.csv as it is written, if the run was full, by the rules of a module."""
+    written = pd.read_csv(out / "results.csv")
+    about = {
+        "size": size,
+        "verdict": rules.judge(written) if size == "full" else None,
+        "seeds": sorted(int(seed) for seed in written["seed"].unique()),
+        "recipes": {name: config.to_dict() for name, config in recipes.items()},
+        "rules_sha256": checksum_of(rules),
+        "versions": library_versions(),
+    }
+    write_atomically(out / "verdict.json", json_bytes(about))
+
+
+def checksum_of(rules: ModuleType) -> str:
+    """Of the file with the rules: a verdict by other rules is another one."""
+    return sha256(Path(str(rules.__file__)).read_bytes())
+
+
+def page_main(about: str | None, write_page: Callable[[Path], Path]) -> None:
+    """Update a page of the docs from the results that the command line names."""
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", type=Path, help="directory of a full run")
+    print(f"updated {write_page(parser.parse_args().results)}")
 
 
 def main(

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy import stats
 
 from count01_lens.common.storage import AlreadyInUseError, json_bytes, write_atomically
+from count01_lens.common.student import mean_interval
 from count01_lens.common.text import short
 from count01_lens.common.versions import library_versions
 from count01_lens.jobs.cluster import ClusterError, workplace
@@ -93,13 +93,8 @@ class Measured:
 def spread(values: Iterable[float]) -> dict[str, Any]:
     """Mean of several runs with a 95 % interval (Student's t); missing runs are left out."""
     known = [float(value) for value in values if not np.isnan(value)]
-    if not known:
-        return {"mean": None, "low": None, "high": None, "n": 0, "values": []}
-    mean, n = float(np.mean(known)), len(known)
-    if n == 1:
-        return {"mean": mean, "low": None, "high": None, "n": 1, "values": known}
-    half = float(stats.t.ppf(0.975, n - 1) * np.std(known, ddof=1) / np.sqrt(n))
-    return {"mean": mean, "low": mean - half, "high": mean + half, "n": n, "values": known}
+    found = mean_interval(known)._asdict()
+    return {**found, "mean": found["mean"] if known else None, "values": known}
 
 
 def run_suite(

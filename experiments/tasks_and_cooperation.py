@@ -21,7 +21,7 @@ import pandas as pd
 from jaxtyping import Float
 
 import count01_lens as cl
-from count01_lens.common.storage import json_bytes, sha256, write_atomically
+from count01_lens.common.storage import json_bytes, write_atomically
 from count01_lens.common.types import Array
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.games import shapley_interactions, subset_sizes
@@ -205,8 +205,8 @@ def write_results(table: pd.DataFrame, out: Path, jobs: Sequence[Job], size: Siz
 
 
 def rules_checksum() -> str:
-    """Of the file with the rules: a verdict by other rules is another one."""
-    return sha256(Path(cooperation_rules.__file__).read_bytes())
+    """Of the rules that these results are judged by."""
+    return standalone.checksum_of(cooperation_rules)
 
 
 def all_jobs(size: Size) -> list[Job]:

@@ -76,6 +76,17 @@ def signed(value: float, form: str = ".3g") -> str:
     return _typeset(f"{value:+{form}}")
 
 
+def written_signed(value: float, form: str = ".3f") -> str:
+    """Write a number with its sign; – if there is none, and no sign before zeros.
+
+    >>> [written_signed(value) for value in (-0.02, 0.0002, float("nan"))]
+    ['−0.020', '0.000', '–']
+    """
+    if math.isnan(value):
+        return "–"
+    return f"{0:{form}}" if float(f"{value:{form}}") == 0 else signed(value, form)
+
+
 def percent(value: float | None, decimals: int = 1) -> str:
     """Write a fraction in percent, with as many decimals as keep 0 and 100 for none and all.
 

@@ -40,7 +40,7 @@ from count01_lens.heads.sampling import (
 )
 from count01_lens.heads.structure import Structure, find_structure
 from count01_lens.heads.tables import head_labels
-from count01_lens.heads.verdict import Verdict
+from count01_lens.heads.verdict import Verdict, judged_metrics
 from count01_lens.tasks.prompts import Task
 
 
@@ -247,7 +247,7 @@ class HeadAnalysis:
     @property
     def main_metric(self) -> str:
         """The metric by which heads are judged on the answer: s_acc, of several layers l_acc."""
-        return "s_acc" if self.heads["layer"].nunique() == 1 else "l_acc"
+        return next(iter(judged_metrics(["answer"], self.heads["layer"].nunique())))
 
     @property
     def answer(self) -> str:

@@ -18,7 +18,7 @@ from torch import nn
 
 from count01_lens.common.progress import track
 from count01_lens.common.student import MeanInterval, mean_interval
-from count01_lens.common.text import plural, signed
+from count01_lens.common.text import plural, written_signed
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.analyze import analyze_heads
@@ -273,10 +273,3 @@ def written(interval: MeanInterval, form: str = ".3f") -> str:
         return written_signed(interval.mean, form)
     low, high = written_signed(interval.low, form), written_signed(interval.high, form)
     return f"{written_signed(interval.mean, form)} [{low}, {high}]"
-
-
-def written_signed(value: float, form: str = ".3f") -> str:
-    """Write a number with its sign; – if there is none, and no sign before zeros."""
-    if np.isnan(value):
-        return "–"
-    return f"{0:{form}}" if float(f"{value:{form}}") == 0 else signed(value, form)

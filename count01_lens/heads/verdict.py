@@ -29,7 +29,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from count01_lens.common.intervals import simultaneous_intervals
-from count01_lens.common.text import plural, signed
+from count01_lens.common.text import plural, written_signed
 from count01_lens.common.types import Array
 from count01_lens.heads.ends import Ends
 from count01_lens.heads.games import smallest_groups
@@ -116,18 +116,19 @@ class Finding:
     @property
     def summary(self) -> str:
         """What heads do, in a few words."""
-        by, mean = _BY.get(self.metric), _three(self.mean_interaction)
+        by, mean = _BY.get(self.metric), written_signed(self.mean_interaction)
         how = f"{DOES[self.word]} " + (f"({mean})" if by is None else f"{by[0]} ({by[1]}, {mean})")
         return f"{how}; {self._against()}" if self.interfering else how
 
     def __str__(self) -> str:
         layers = ""
         if self.between is not None:
-            inside = "" if self.within is None else f"{_three(self.within)} within layers, "
-            layers = f"{inside}{_three(self.between)} between layers; "
+            inside = "" if self.within is None else f"{written_signed(self.within)} within layers, "
+            layers = f"{inside}{written_signed(self.between)} between layers; "
         numbers = (
-            f"mean interaction {_three(self.mean_interaction)}, 95 % interval {_three(self.low)} "
-            f"to {_three(self.high)}; {layers}exact copies {_three(self.copies)}"
+            f"mean interaction {written_signed(self.mean_interaction)}, 95 % interval "
+            f"{written_signed(self.low)} to {written_signed(self.high)}; "
+            f"{layers}exact copies {written_signed(self.copies)}"
         )
         by = "{} ({})".format(*_BY[self.metric]) if self.metric in _BY else ""
         does = f"heads {DOES[self.word]} {by}".rstrip()
@@ -138,7 +139,7 @@ class Finding:
         said = []
         if self.independent is not None:
             how = _AGAINST_INDEPENDENT[self.against_independent or ""]
-            said.append(f"{how} ({_three(self.independent.beyond)})")
+            said.append(f"{how} ({written_signed(self.independent.beyond)})")
         if self.enough:  # of no gain, none are
             verb = "is" if self.enough == 1 else "are"
             said.append(f"{self.enough} of {len(self.names)} {verb} enough for 99 %")
@@ -232,7 +233,3 @@ def judged_metrics(questions: Sequence[str], n_layers: int) -> dict[str, str]:
     of_answer = ["s_acc", "l_acc"] if n_layers == 1 else ["l_acc"]
     asked = {**dict.fromkeys(of_answer, "answer"), "eos_l_acc": "end"}
     return {metric: question for metric, question in asked.items() if question in questions}
-
-
-def _three(value: float) -> str:
-    return "0.000" if abs(value) < 0.0005 else signed(value, ".3f")

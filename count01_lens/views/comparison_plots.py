@@ -9,8 +9,9 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from count01_lens.common.text import written_signed
 from count01_lens.common.types import Array
-from count01_lens.heads.comparison import Comparison, written_signed
+from count01_lens.heads.comparison import Comparison
 from count01_lens.heads.metrics import METRICS
 from count01_lens.heads.thresholds import THRESHOLDS
 from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, NotebookFigure, answer_colours, drawable

@@ -12,10 +12,10 @@ from jaxtyping import Float
 from markupsafe import Markup
 
 from count01_lens.common.student import mean_interval
-from count01_lens.common.text import number, percent, plural
+from count01_lens.common.text import number, percent, plural, written_signed
 from count01_lens.common.types import Array
 from count01_lens.common.versions import library_versions
-from count01_lens.heads.comparison import Comparison, written, written_signed
+from count01_lens.heads.comparison import Comparison, written
 from count01_lens.heads.labels import LABELS
 from count01_lens.heads.metrics import CATEGORIES, METRICS
 from count01_lens.heads.thresholds import THRESHOLDS
