@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from count01_lens.tasks.prompts import Task
 
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint, with or without .safetensors.")]
+_LONG_UP_TO = 400
 TaskFile = Annotated[
     Path | None,
     typer.Option("--task", help="JSON file with a task of your own.", show_default="Count01"),
@@ -32,6 +33,10 @@ def verify(
             help="Run all sentences with 0 to UP_TO of each token.",
             show_default="200, or what the model's task has",
         ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="File for what is done; the same command goes on from there."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     fail_under: Annotated[
@@ -50,7 +55,9 @@ def verify(
 
     if fail_under is not None and not 0 <= fail_under <= 1:  # so written, NaN is refused too
         raise ValueError(f"fail_under: expected a share from 0 to 1, got {fail_under}")
-    result = verify_model(load_checkpoint(checkpoint), up_to, progress=None)
+    # Up to 400 or so nobody has to be told how long it takes.
+    progress = True if up_to is not None and up_to > _LONG_UP_TO else None
+    result = verify_model(load_checkpoint(checkpoint), up_to, resume=resume, progress=progress)
     as_text = json.dumps(result.to_dict(), indent=2, allow_nan=False) if as_json else repr(result)
     typer.echo(as_text)
     if fail_under is not None and min(result.accuracy, result.eos_accuracy) < fail_under:

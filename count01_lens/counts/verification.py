@@ -1,40 +1,36 @@
 """Run a model on every sentence up to a size: exact accuracies instead of estimates.
 
-Of three symbols there are (up_to + 1)³ triples of counts, 8.1 million up to 200. They are run as
-counts, one number of the first symbol after the other, so that memory stays small however large the
-domain is.
+Of three symbols there are (up_to + 1)³ triples of counts, 8.1 million up to 200, a billion up to
+1,000. They are counted slab by slab (`exhaustion`), so that memory stays small however large the
+domain is, and what is done can be kept in a file.
 """
 
 import math
-import operator
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial, reduce
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from count01_lens.common.progress import track
+from count01_lens.common.progress import counted
 from count01_lens.common.text import percent_in_column
 from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_dtype, check_int
 from count01_lens.counts.applies import require_counts
-from count01_lens.counts.closed_form import CountForm
-from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.counts.rounding import RoundingErrors
+from count01_lens.counts.exhaustion import Exhaustion, Found, merged
+from count01_lens.counts.kept_slabs import KeptSlabs
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
-from count01_lens.tasks.decisions import answer_margin, eos_margin, is_right, says_answer
 from count01_lens.tasks.places import COUNT01
 
 LARGEST_SIZE = 2000
 _MOST_SENTENCES = (LARGEST_SIZE + 1) ** 3
 _UP_TO = 200  # of Count01
-_CHUNK = 8192  # sentences at a time: what fits the processor's cache is fastest
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -161,19 +157,24 @@ def verify(
     task: CountingTask | None = None,
     dtype: torch.dtype = torch.float64,
     keep: int = 100,
+    resume: str | os.PathLike[str] | None = None,
     progress: bool | None = False,
 ) -> Verification:
     """Run every sentence with 0 to `up_to` of each symbol: of '0', '1' and '2', in Count01.
 
     Args:
         model: one that `why_not_counts` has nothing against.
-        up_to: the size; time grows with its third power, for three symbols. By default the largest
-            number that the task's data may have: 200 in Count01. Sentences longer than the model
-            reads (n_ctx) are computed as if it did.
+        up_to: the size; time grows with about its second power, for three symbols, because most
+            sentences are decided in whole boxes (`counts.boxes`). By default the largest number
+            that the task's data may have: 200 in Count01. Sentences longer than the model reads
+            (n_ctx) are computed as if it did.
         task: by default that which the model was made for (`task_of`), or Count01.
         dtype: precision of the computation.
         keep: how many counterexamples to keep, smallest first.
-        progress: show a progress bar; None shows it in a terminal or notebook only.
+        resume: a file for what is done; the same call goes on from there, also after it was
+            stopped.
+        progress: show how far it is, and how long it will take; None does so in a terminal or
+            notebook only.
 
     Example:
         >>> found = cl.verify(cl.example_model(), up_to=60)
@@ -196,87 +197,43 @@ def verify(
         )
     check_dtype(dtype)
     require_counts(model, language)
-    form = CountForm.from_models([model], dtype=dtype, task=language)
-    if not all(bool(torch.isfinite(table).all()) for table in form.tables.values()):
-        raise ValueError("model: expected finite weights, got NaN or infinite ones")
-    errors = RoundingErrors(model, dtype, up_to, language)
-
-    merge = partial(_merged, keep=keep)
-    sizes = torch.arange(up_to + 1)
-
-    @torch.no_grad()  # grad mode belongs to a thread
-    def run(n0: int) -> dict[str, Any]:
-        parts = []
-        others = [sizes] * (n_symbols - 1)
-        sentences = torch.cartesian_prod(sizes[n0 : n0 + 1], *others).reshape(-1, n_symbols)
-        for counts in torch.split(sentences, _CHUNK):
-            at_equals = form.logits(Multiplicities.of(counts, language.at_equals, dtype))[0]
-            at_answer = form.logits(Multiplicities.of(counts, language.at_answer, dtype))[0]
-            margin = answer_margin(at_equals, language.labels(counts), language)
-            part = _counted(counts, at_equals, at_answer, margin, language, keep)
-            unsafe = errors.count_unsafe(counts, margin)
-            parts.append({**part, "n_below_rounding": unsafe})
-        return reduce(merge, parts)
-
-    # One torch thread each for as many workers as torch would use threads.
-    workers = torch.get_num_threads()
-    with one_thread(), ThreadPoolExecutor(workers) as pool:
-        parts = track(pool.map(run, range(up_to + 1)), up_to + 1, "verifying", progress)
-        whole = reduce(merge, parts)
+    work = Exhaustion(model, up_to, dtype, keep, language)
+    kept = None if resume is None else KeptSlabs(resume, work)
+    whole = _exhausted(work, kept, progress)
     for name in ("frontier", "non_tie_frontier"):
         whole[name] = min(whole[name], up_to)
     written = str(dtype).removeprefix("torch.")
     return Verification(up_to=up_to, dtype=written, language=language, **whole)
 
 
-def _counted(
-    counts: Int[Tensor, "sample symbol"],
-    at_equals: Float[Tensor, "sample token"],
-    at_answer: Float[Tensor, "sample token"],
-    margin: Float[Tensor, " sample"],
-    language: CountingLanguage,
-    keep: int,
-) -> dict[str, Any]:
-    """Count what happens on some sentences, under the names of the fields of `Verification`."""
-    wrong = ~is_right(at_equals, language.labels(counts), language)
-    known = language.ties(counts)
-    ties = torch.zeros_like(wrong) if known is None else known
-    not_ended = eos_margin(at_answer) <= 0
-    return {
-        "n_sentences": len(counts),
-        "n_ties": int(ties.sum()),
-        "n_errors": int(wrong.sum()),
-        "n_tie_errors": int((wrong & ties).sum()),
-        "n_eos_errors": int(not_ended.sum()),
-        "n_other_tokens": int((~says_answer(at_equals, language)).sum()),
-        "smallest_margin": float(margin.abs().min()),
-        "frontier": _last_size_before(counts[wrong]),
-        "non_tie_frontier": _last_size_before(counts[wrong & ~ties]),
-        "counterexamples": _smallest(counts[wrong], keep),
-        "eos_counterexamples": _smallest(counts[not_ended], keep),
-    }
-
-
-def _merged(one: dict[str, Any], other: dict[str, Any], keep: int) -> dict[str, Any]:
-    """Put together what was counted on two parts of the sentences."""
-    merged = {}
-    for name, value in one.items():
-        if isinstance(value, Tensor):
-            merged[name] = _smallest(torch.cat([value, other[name]]), keep)
-        else:
-            merge = operator.add if name.startswith("n_") else min
-            merged[name] = merge(value, other[name])
-    return merged
-
-
-def _smallest(counts: Int[Tensor, "sample symbol"], keep: int) -> Int[Tensor, "example symbol"]:
-    """Sort by the largest count, then by the length of the sentence."""
-    size = counts.amax(dim=1) * (counts.shape[1] * LARGEST_SIZE + 1) + counts.sum(dim=1)
-    return counts[size.argsort(stable=True)[:keep]]
-
-
-def _last_size_before(wrong: Int[Tensor, "sample symbol"]) -> int:
-    return int(wrong.amax(dim=1).min()) - 1 if len(wrong) else LARGEST_SIZE
+def _exhausted(work: Exhaustion, kept: KeptSlabs | None, progress: bool | None) -> Found:
+    """Count on all slabs, or on those that a file does not have yet."""
+    slabs, whole = work.slabs, None if kept is None else kept.found
+    left = slabs[0 if kept is None else kept.done :]
+    # One torch thread each for as many workers as torch would use threads.
+    workers, waiting = torch.get_num_threads(), 0
+    with (
+        one_thread(),
+        counted(sum(map(work.n_sentences, left)), "verifying", progress) as advance,
+        ThreadPoolExecutor(workers) as pool,
+    ):
+        try:
+            for number, found in enumerate(pool.map(work.of_slab, left), start=1):
+                whole = found if whole is None else merged([whole, found], work.keep)
+                if kept is not None:
+                    kept.add(whole, is_last=kept.done + 1 == len(slabs))
+                # Those that are done at the same time count together, for a fair estimate.
+                waiting += work.n_sentences(left[number - 1])
+                if number % workers == 0:
+                    advance(waiting)
+                    waiting = 0
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if kept is not None:
+                kept.write()
+            raise
+    assert whole is not None
+    return whole
 
 
 def _frontier_text(frontier: int, up_to: int) -> str:
