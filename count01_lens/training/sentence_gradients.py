@@ -22,6 +22,9 @@ from torch import Tensor
 from count01_lens.counts.closed_form import smallest_safe
 from count01_lens.training.table_gradients import AttentionTables, OutputTable
 
+_IN_CACHE = 200_000  # numbers
+_FEWEST_SENTENCES = 300  # with fewer at once, the calls cost more than a full cache
+
 
 class SentenceGradients:
     """Loss and gradients of batches of one size, with the buffers for it."""
@@ -94,3 +97,25 @@ class SentenceGradients:
         torch.mul(self._d_numerator, self._outputs, out=self._d_outputs)
         torch.sum(self._d_outputs, 1, out=self._d_denominator)
         torch.bmm(n, self._d_sums.mT, out=self.attention.d_weighted)
+
+
+def logits_of_all(
+    attention: AttentionTables, output: OutputTable, n: Float[Tensor, "seen both_samples"]
+) -> Float[Tensor, "model token both_samples"] | None:
+    """Compute logits of the same sentences for every model; None if a denominator is unsafe."""
+    (m, _, columns), heads = attention.weighted.shape, attention.config.n_heads
+    # One product for all models, since they share the sentences.
+    weighted = attention.weighted.mT.reshape(m * columns, -1)
+    n_outputs = columns - heads
+    of_outputs, bias = output.weights.split([n_outputs, output.n_asked], dim=2)
+    smallest, pieces = smallest_safe(n.dtype), []
+    doubtful = bool((attention.always_seen < smallest).any())
+    for part in n.split(max(_FEWEST_SENTENCES, _IN_CACHE // len(weighted)), dim=1):
+        sums = (weighted @ part).view(m, -1, heads, part.shape[1])
+        if doubtful and bool((sums[:, 0] < smallest).any()):
+            return None
+        outputs = sums[:, 1:].div_(sums[:, :1]).reshape(m, n_outputs, -1)
+        logits = torch.bmm(of_outputs, outputs)
+        asked = part[:: attention.n_keys] if output.n_asked > 1 else None
+        pieces.append(logits.add_(bias if asked is None else bias @ asked))
+    return torch.cat(pieces, dim=2)

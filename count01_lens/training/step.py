@@ -14,7 +14,7 @@ from torch import Tensor
 
 from count01_lens.training.batches import Batch
 from count01_lens.training.blocks import Blocks, Flat
-from count01_lens.training.sentence_gradients import SentenceGradients
+from count01_lens.training.sentence_gradients import SentenceGradients, logits_of_all
 from count01_lens.training.stack import Rows
 from count01_lens.training.table_gradients import AttentionTables, OutputTable, ResidualTable
 
@@ -69,11 +69,21 @@ class ByHand:
         weights = torch.stack([torch.ones_like(self.eos_weight), self.eos_weight], dim=1) / size
         return SentenceGradients(self.attention, self.output, weights.repeat_interleave(size, 1))
 
+    def make_tables(self) -> None:
+        """Make the tables of the parameters as they are now."""
+        self.attention.forward()
+        self.output.forward()
+
+    def logits(
+        self, n: Float[Tensor, "seen both_samples"]
+    ) -> Float[Tensor, "model token both_samples"] | None:
+        """Compute logits of sentences that are the same for all models; None where that is unsafe."""
+        return logits_of_all(self.attention, self.output, n)
+
     def __call__(self, batch: Batch, losses: Float[Tensor, " model"]) -> Flat:
         """Write each model's loss; return the gradient of their sum, until the next step."""
         sentences = self.sentences(batch.sentences.shape[1])
-        self.attention.forward()
-        self.output.forward()
+        self.make_tables()
         unsafe = sentences.forward(batch.n)
         sentences.backward(batch.n, batch.right, losses.view(-1, 1, 1))
         self.attention.backward()

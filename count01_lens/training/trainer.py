@@ -31,8 +31,6 @@ from count01_lens.training.step import ByAutograd, ByHand
 Labels = Bool[Tensor, "*model sample"] | Int[Tensor, "*model sample"]
 _ORDER_STREAM = 20
 _DROPOUT_STREAM = 21
-_IN_CACHE = 200_000  # numbers
-_FEWEST_SENTENCES = 300  # with fewer at once, the calls cost more than a full cache
 
 
 class TrainingDivergedError(RuntimeError):
@@ -60,17 +58,14 @@ def next_token_loss(
 
 
 def evaluate(
-    form: CountForm, asked: Multiplicities, labels: Labels
+    logits: Float[Tensor, "model both_samples token"], labels: Labels, language: CountingLanguage
 ) -> dict[str, Float[Tensor, " model"]]:
     """Measure each model: answer and '[EOS]' accuracy, and how often it says an answer at all."""
-    # Head outputs of a wide stack on a whole split are too large for a processor's cache.
-    at_once = max(_FEWEST_SENTENCES, _IN_CACHE // form.values[:, :, 0].numel())
-    pieces = [form.logits(piece) for piece in asked.split(at_once)]
-    at_equals, at_answer = torch.cat(pieces, dim=1).chunk(2, dim=1)
+    at_equals, at_answer = logits.chunk(2, dim=1)
     shares = {
-        "accuracy": is_right(at_equals, labels, asked.language),
+        "accuracy": is_right(at_equals, labels, language),
         "eos_accuracy": eos_margin(at_answer) > 0,
-        "says_answer": says_answer(at_equals, asked.language),
+        "says_answer": says_answer(at_equals, language),
     }
     return {name: right.double().mean(dim=-1) for name, right in shares.items()}
 
@@ -80,17 +75,18 @@ class Trainer:
 
     def __init__(self, stored: TrainingRun):
         self.stored, self.seeds, self.shared = stored, stored.seeds, stored.configs[0]
-        splits = {name: getattr(stored.splits, name) for name in ("train", "validation", "test")}
+        names = ("train", "validation", "test")
+        self.splits = {name: getattr(stored.splits, name) for name in names}
         self.language = stored.language
-        self.labels = {name: split.labels for name, split in splits.items()}
-        # In the form in which the closed form reads sentences, at '=' and at the answer at once.
-        self.asked = {
-            name: Multiplicities.at_both(split.counts, self.shared.dtype, self.language)
-            for name, split in splits.items()
+        self.labels = {name: split.labels for name, split in self.splits.items()}
+        batches = {
+            name: Batches(
+                split.counts, self.shared.dtype, self.language, self.shared.second_task
+            )
+            for name, split in self.splits.items()
         }
-        self.batches = Batches(
-            splits["train"].counts, self.shared.dtype, self.language, self.shared.second_task
-        )
+        self.batches = batches["train"]
+        self.whole = {name: batches[name].all().n[0] for name in ("validation", "test")}
         self.blocks = Blocks(len(self.seeds), self.shared.model, self.language)
         self.learning_rate = self._per_number("learning_rate")
         self.weight_decay = self._per_number("weight_decay")
@@ -211,13 +207,30 @@ class Trainer:
         step = state.optimiser.steps
         epoch = step // self.stored.steps_per_epoch
         row: dict[str, Any] = {"epoch": epoch, "step": step, "loss": loss.tolist()}
-        form = count_form_of(state.rows, self.shared.model, self.language)
+        self._flat.copy_(self.blocks.flat(state.rows))
+        self._by_hand.make_tables()
         for name in ("validation", "test"):
-            for metric, value in evaluate(form, self.asked[name], self.labels[name]).items():
+            logits = self._logits(state.rows, name)
+            for metric, value in evaluate(logits, self.labels[name], self.language).items():
                 row[f"{name}_{metric}"] = value.tolist()
         state.history.append(row)
         if step in self.stored:
             self.stored.save_snapshot(step, state.rows)
+
+    def _logits(self, rows: Rows, name: str) -> Float[Tensor, "model both_samples token"]:
+        """Compute logits of a split from the tables that were made last, which are those of rows."""
+        logits = self._by_hand.logits(self.whole[name])
+        if logits is not None:
+            return logits.mT
+        return count_form_of(rows, self.shared.model, self.language).logits(self.asked[name])
+
+    @cached_property
+    def asked(self) -> dict[str, Multiplicities]:
+        """The splits as the closed form reads them, at '=' and at the answer: for autograd."""
+        return {
+            name: Multiplicities.at_both(split.counts, self.shared.dtype, self.language)
+            for name, split in self.splits.items()
+        }
 
     def _batch_order(self, epoch: int) -> Int[Tensor, "model sample"]:
         """Draw each model's order of sentences from its own seed and the epoch alone."""
@@ -229,7 +242,7 @@ class Trainer:
         dropout = self.shared.dropout
         if dropout == 0:
             return None
-        shape = (len(self.asked["train"].n), self.shared.model.d_model)
+        shape = (2 * len(self.labels["train"]), self.shared.model.d_model)
         generators = self._generators(_DROPOUT_STREAM, epoch)
         kept = [rng.random(shape, dtype=np.float32) >= dropout for rng in generators]
         return torch.from_numpy(np.stack(kept)).to(self.shared.dtype) / (1 - dropout)
