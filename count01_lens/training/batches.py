@@ -44,8 +44,10 @@ class Batches:
         self.n = torch.cat([once, counts.mT.to(dtype), once, once])
         self.answer = language.answer(counts)
         token = self.answer + (language.equals + 1)
-        second = {"end": language.eos, "copy": token, "other_token": language.equals - 1}
-        self.right = torch.stack([token, torch.zeros_like(token) + second[second_task]])
+        # The other token is the last symbol, '2' in Count01.
+        after = language.eos if second_task == "end" else language.equals - 1
+        second = token if second_task == "copy" else torch.full_like(token, after)
+        self.right = torch.stack([token, second])
 
     def all(self) -> Batch:
         """All sentences, as if for one model."""

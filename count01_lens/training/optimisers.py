@@ -14,8 +14,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from count01_lens.training.stack import Rows
-
 Numbers = Float[Tensor, "..."]
 # Of each parameter, or one for all of them.
 Setting = Numbers | float
@@ -36,7 +34,7 @@ class Optimiser(ABC):
     steps: int = 0
 
     @classmethod
-    def for_rows(cls, rows: Rows) -> Self:
+    def for_rows(cls, rows: Numbers) -> Self:
         """Start with zero moments."""
         return cls({name: torch.zeros_like(rows) for name in cls.MOMENTS})
 

@@ -5,14 +5,14 @@ multiplicities n of a sentence, its two sums over tokens, the head output and th
 
     y⁰ = Σ_t n_t X_t,    y = Σ_t n_t X_t v_t,    z = y / y⁰,    l = T [z 1],    p = softmax(l).
 
-With the one-hot vector e of the right token, and a weight w (one over the batch, times the weight of
-the second task), the gradients of the loss -w log p_right are
+With the one-hot vector e of the right token, and a weight w (one over the batch, times that of the
+second task), the gradients of the loss -w log p_right are
 
     dl = w (p - e),      dT = Σ dl [z 1]ᵀ,      dz = Tᵀ dl,
     dy = dz / y⁰,        dy⁰ = -dy · z,         d(X) = Σ n dy⁰,    d(X v) = Σ n dy,
 
-sums over the sentences of the batch: each is one product for all heads of a model. Sentences are the
-last axis of every array, so that whatever is computed for each is computed on long runs of numbers.
+sums over the sentences of the batch: each is one product for all heads of a model. Sentences are
+the last axis of every array, so that what is computed for each runs over many numbers in a row.
 """
 
 import torch
@@ -58,7 +58,7 @@ class SentenceGradients:
         self._minus_weights = -self._weights
 
     def forward(self, n: Float[Tensor, "model seen both_samples"]) -> Int[Tensor, " unsafe"] | None:
-        """Compute logits. Models with unsafe denominators are returned; their logits are not safe."""
+        """Compute logits; return the models whose denominators, and so their logits, are unsafe."""
         torch.bmm(self.attention.weighted.mT, n, out=self._sums)
         unsafe = None
         smallest = smallest_safe(self._dtype)
@@ -107,10 +107,10 @@ def logits_of_all(
     # One product for all models, since they share the sentences.
     weighted = attention.weighted.mT.reshape(m * columns, -1)
     n_outputs = columns - heads
-    of_outputs, bias = output.weights.split([n_outputs, output.n_asked], dim=2)
+    of_outputs, bias = torch.split(output.weights, [n_outputs, output.n_asked], 2)
     smallest, pieces = smallest_safe(n.dtype), []
     doubtful = bool((attention.always_seen < smallest).any())
-    for part in n.split(max(_FEWEST_SENTENCES, _IN_CACHE // len(weighted)), dim=1):
+    for part in torch.split(n, max(_FEWEST_SENTENCES, _IN_CACHE // len(weighted)), dim=1):
         sums = (weighted @ part).view(m, -1, heads, part.shape[1])
         if doubtful and bool((sums[:, 0] < smallest).any()):
             return None

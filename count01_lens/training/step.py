@@ -15,12 +15,12 @@ from torch import Tensor
 from count01_lens.training.batches import Batch
 from count01_lens.training.blocks import Blocks, Flat
 from count01_lens.training.sentence_gradients import SentenceGradients, logits_of_all
-from count01_lens.training.stack import Rows
 from count01_lens.training.table_gradients import AttentionTables, OutputTable, ResidualTable
 
 # Losses of some models, given their rows, their sentences and their places in the stack.
 LossOfRows = Callable[
-    [Rows, Int[Tensor, "some sample"], Int[Tensor, " some"]], Float[Tensor, " some"]
+    [Float[Tensor, "some parameter"], Int[Tensor, "some sample"], Int[Tensor, " some"]],
+    Float[Tensor, " some"],
 ]
 
 
@@ -36,7 +36,7 @@ class ByAutograd:
 
     def of_some(
         self, batch: Batch, losses: Float[Tensor, " model"], which: Int[Tensor, " some"]
-    ) -> Rows:
+    ) -> Float[Tensor, "some parameter"]:
         """Write losses of some models; return the rows of their gradients."""
         with torch.enable_grad():
             leaf = self.blocks.rows(self.flat)[which].requires_grad_()
@@ -77,7 +77,7 @@ class ByHand:
     def logits(
         self, n: Float[Tensor, "seen both_samples"]
     ) -> Float[Tensor, "model token both_samples"] | None:
-        """Compute logits of sentences that are the same for all models; None where that is unsafe."""
+        """Compute logits of sentences that all models share; None where that is unsafe."""
         return logits_of_all(self.attention, self.output, n)
 
     def __call__(self, batch: Batch, losses: Float[Tensor, " model"]) -> Flat:

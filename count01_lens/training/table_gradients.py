@@ -1,12 +1,13 @@
 """From parameters to the tables that sentences meet, and gradients all the way back, by hand.
 
-Half of a training step (`sentence_gradients` is the other). With x_t what attention reads of a token,
-the tables of a head, for the queries u that are ever asked and the keys t that each of them sees, are
+Half of a training step (`sentence_gradients` is the other). With x_t what attention reads of a
+token, the tables of a head, for the queries u that ever ask and the keys t that each of them sees,
+are
 
     q_u, k_t, v_t = x W_Q, x W_K, x W_V,    S_ut = q_u · k_t,    X_ut = e^{S_ut - max_t S_ut},
 
-and `weighted` has X and X v side by side. Given the gradients G⁰ of X and G of X v, those of the rest
-are, term by term (the maximum cancels in every quotient of sums, so that it counts as a constant),
+and `weighted` has X and X v side by side. Given the gradients G⁰ of X and G of X v, those of the
+rest are (the maximum cancels in every quotient of sums, so that it counts as a constant)
 
     dv_t = Σ_u X_ut G_ut,    dS_ut = X_ut (G⁰_ut + G_ut · v_t),
     dq_u = Σ_t dS_ut k_t,    dk_t = Σ_u dS_ut q_u,
@@ -33,8 +34,8 @@ Views = Mapping[str, Tensor]
 class AttentionTables:
     """Scores and values of the tokens that queries see.
 
-    A query sees '[BOS]', the symbols and '=', then itself: the last key. At '=' that is '=' once more,
-    which sentences contain no times, so that all queries have as many keys.
+    A query sees '[BOS]', the symbols and '=', then itself: the last key. At '=' that is '=' once
+    more, with a multiplicity of zero, so that all queries have as many keys.
 
     Attributes:
         n_keys: how many of them each query has.

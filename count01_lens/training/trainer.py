@@ -80,9 +80,7 @@ class Trainer:
         self.language = stored.language
         self.labels = {name: split.labels for name, split in self.splits.items()}
         batches = {
-            name: Batches(
-                split.counts, self.shared.dtype, self.language, self.shared.second_task
-            )
+            name: Batches(split.counts, self.shared.dtype, self.language, self.shared.second_task)
             for name, split in self.splits.items()
         }
         self.batches = batches["train"]
@@ -161,7 +159,7 @@ class Trainer:
 
     def _loss(
         self,
-        rows: Rows,
+        rows: Float[Tensor, "some parameter"],
         sentences: Int[Tensor, "some sample"],
         which: Int[Tensor, " some"],
         keep_masks: Float[Tensor, "model both_samples d_model"] | None = None,
@@ -175,8 +173,10 @@ class Trainer:
         else:
             keep = keep_masks[which.unsqueeze(1), at_both]
             logits = self._logits_with_dropout(rows, asked, keep)
+        at_equals, at_answer = logits.chunk(2, dim=1)
         return next_token_loss(
-            *logits.chunk(2, dim=1),
+            at_equals,
+            at_answer,
             self.labels["train"][sentences],
             self.eos_weight[which],
             self.shared.second_task,
@@ -218,7 +218,7 @@ class Trainer:
             self.stored.save_snapshot(step, state.rows)
 
     def _logits(self, rows: Rows, name: str) -> Float[Tensor, "model both_samples token"]:
-        """Compute logits of a split from the tables that were made last, which are those of rows."""
+        """Compute logits of a split from the tables that were made last: those of the rows."""
         logits = self._by_hand.logits(self.whole[name])
         if logits is not None:
             return logits.mT
