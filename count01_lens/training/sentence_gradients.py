@@ -104,18 +104,22 @@ def logits_of_all(
 ) -> Float[Tensor, "model token both_samples"] | None:
     """Compute logits of the same sentences for every model; None if a denominator is unsafe."""
     (m, _, columns), heads = attention.weighted.shape, attention.config.n_heads
+    n_outputs, smallest = columns - heads, smallest_safe(n.dtype)
     # One product for all models, since they share the sentences.
     weighted = attention.weighted.mT.reshape(m * columns, -1)
-    n_outputs = columns - heads
-    of_outputs, bias = torch.split(output.weights, [n_outputs, output.n_asked], 2)
-    smallest, pieces = smallest_safe(n.dtype), []
+    at_once = max(_FEWEST_SENTENCES, _IN_CACHE // len(weighted))
     doubtful = bool((attention.always_seen < smallest).any())
-    for part in torch.split(n, max(_FEWEST_SENTENCES, _IN_CACHE // len(weighted)), dim=1):
-        sums = (weighted @ part).view(m, -1, heads, part.shape[1])
-        if doubtful and bool((sums[:, 0] < smallest).any()):
-            return None
-        outputs = sums[:, 1:].div_(sums[:, :1]).reshape(m, n_outputs, -1)
-        logits = torch.bmm(of_outputs, outputs)
-        asked = part[:: attention.n_keys] if output.n_asked > 1 else None
-        pieces.append(logits.add_(bias if asked is None else bias @ asked))
+    pieces, keys, half = [], attention.n_keys, n.shape[1] // 2
+    # At '=' only the first query asks, at the answer only the others: the rest of n is zero.
+    for seen, samples in (slice(keys), slice(half)), (slice(keys, None), slice(half, None)):
+        asked = slice(seen.start and 1, seen.stop and 1) if output.n_asked > 1 else slice(None)
+        bias = output.weights[:, :, n_outputs:][:, :, asked]
+        for part in torch.split(n[seen, samples], at_once, dim=1):
+            sums = (weighted[:, seen] @ part).view(m, -1, heads, part.shape[1])
+            if doubtful and bool((sums[:, 0] < smallest).any()):
+                return None
+            outputs = sums[:, 1:].div_(sums[:, :1]).reshape(m, n_outputs, -1)
+            logits = torch.bmm(output.weights[:, :, :n_outputs], outputs)
+            # '[BOS]', the first key, tells which query asks.
+            pieces.append(logits.add_(bias @ part[::keys] if output.n_asked > 1 else bias))
     return torch.cat(pieces, dim=2)
