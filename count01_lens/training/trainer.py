@@ -21,7 +21,7 @@ from count01_lens.tasks.decisions import eos_margin, is_right, says_answer
 from count01_lens.tasks.places import COUNT01
 from count01_lens.training.batches import Batches
 from count01_lens.training.blocks import Blocks, Flat
-from count01_lens.training.optimisers import OPTIMISERS
+from count01_lens.training.optimisers import OPTIMISERS, Optimiser
 from count01_lens.training.recipe import SecondTask, remaining_rate
 from count01_lens.training.run_directory import TrainingRun, TrainState
 from count01_lens.training.stack import Rows, count_form_of, from_rows, to_rows
@@ -121,26 +121,27 @@ class Trainer:
         flat = self._flat.copy_(self.blocks.flat(state.rows))
         optimiser = state.optimiser.arranged(self.blocks.flat)
         gradient_of = self._gradient_of(state.epoch)
-        per_epoch, total = (
-            self.stored.steps_per_epoch,
-            self.stored.steps_per_epoch * self.shared.epochs,
-        )
-        losses = flat.new_empty(per_epoch, len(self.seeds))
-        reported = 0
+        per_epoch, shown = self.stored.steps_per_epoch, frozenset(self.stored)
+        losses, reported = flat.new_empty(per_epoch, len(self.seeds)), 0
         order = self._batch_order(state.epoch)
         for index, batch in enumerate(self.batches.split(order, self.shared.batch_size)):
-            gradient = gradient_of(batch, losses[index])
-            remaining = remaining_rate(self.shared.decay, optimiser.steps / total)
-            kept = flat[self.frozen]
-            optimiser.update(flat, gradient, self.learning_rate * remaining, self.weight_decay)
-            flat[self.frozen] = kept
-            if index + 1 == per_epoch or optimiser.steps in self.stored:
+            self._update(flat, gradient_of(batch, losses[index]), optimiser)
+            if index + 1 == per_epoch or optimiser.steps in shown:
                 new = losses[reported : index + 1]
                 self._check_losses(new, optimiser.steps - len(new))
                 state.rows = self.blocks.rows(flat)
                 state.optimiser = optimiser.arranged(self.blocks.rows)
                 self._record(state, new.mean(dim=0))
                 reported = index + 1
+
+    def _update(self, flat: Flat, gradient: Flat, optimiser: Optimiser) -> None:
+        """Take a step along a gradient, in place."""
+        total = self.shared.epochs * self.stored.steps_per_epoch
+        remaining = remaining_rate(self.shared.decay, optimiser.steps / total)
+        kept = flat[self.frozen] if len(self.frozen) else None
+        optimiser.update(flat, gradient, self.learning_rate * remaining, self.weight_decay)
+        if kept is not None:
+            flat[self.frozen] = kept
 
     def _gradient_of(self, epoch: int) -> ByHand | ByAutograd:
         """How gradients are found in an epoch: by hand, unless there is dropout."""
