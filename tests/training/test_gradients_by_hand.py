@@ -18,8 +18,7 @@ from count01_lens.training.run_directory import TrainingRun
 from count01_lens.training.stack import count_form_of, from_rows
 from count01_lens.training.step import ByAutograd, ByHand
 from count01_lens.training.trainer import Trainer, TrainingDivergedError
-from tests.helpers import QUICK, SPLITS
-from tests.training.test_stack import CONFIGS, with_biases
+from tests.helpers import QUICK, SHAPES, SPLITS, with_biases
 
 SPEC = cl.CountSpec(size=60, counts=(0, 6))
 TASKS = {
@@ -58,7 +57,7 @@ def both_roads(trainer: Trainer, rows: torch.Tensor, size: int = 25):
         yield found
 
 
-@pytest.mark.parametrize("config", [*CONFIGS, MINIMAL, WIDE, SCALED], ids=str)
+@pytest.mark.parametrize("config", [*SHAPES, MINIMAL, WIDE, SCALED], ids=str)
 @pytest.mark.parametrize("task", [None, *TASKS.values()], ids=["count01", *TASKS])
 def test_loss_and_gradient_are_those_of_autograd(config, task):
     trainer = trainer_of(config, task)
@@ -142,7 +141,7 @@ def test_a_model_that_is_lost_hides_no_other():
         torch.testing.assert_close(gradient[1:], expected[1:], rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("config", [*CONFIGS, MINIMAL], ids=str)
+@pytest.mark.parametrize("config", [*SHAPES, MINIMAL], ids=str)
 @pytest.mark.parametrize("task", [None, TASKS["three answers"]], ids=["count01", "three answers"])
 def test_logits_of_a_whole_split_are_those_of_the_closed_form(config, task):
     trainer = trainer_of(config, task)
@@ -190,7 +189,7 @@ def test_batches_hold_the_multiplicities_of_their_sentences(monkeypatch, at_once
         assert torch.equal(batch.right.squeeze(1), torch.cat([token, token], dim=1))
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("config", SHAPES, ids=str)
 def test_blocks_hold_every_number_once(config):
     blocks = Blocks(3, config)
     rows = torch.arange(blocks.size).reshape(3, -1).double()
