@@ -161,6 +161,22 @@ SPLITS = make_splits(
 SMALL = ModelConfig(d_embed=6, n_heads=3)
 
 
+# Models of every kind that can be trained.
+SHAPES = [
+    ModelConfig(d_embed=8, n_heads=4),
+    ModelConfig(d_embed=8, n_heads=2, layer_norm=False),
+    ModelConfig(d_embed=6, n_heads=3, qkv_bias=True, scale_scores=True),
+    ModelConfig(d_embed=3, n_heads=5, d_head=2, layer_norm=False, qkv_bias=True),
+    ModelConfig(d_embed=8, n_heads=2, output="residual"),
+    ModelConfig(d_embed=8, n_heads=2, output="residual", layer_norm=False, qkv_bias=True),
+]
+
+
+def with_biases(rows: torch.Tensor) -> torch.Tensor:
+    """Fresh parameters have biases of zero, which would hide a lost one."""
+    return rows + 0.1 * torch.arange(rows.numel()).reshape(rows.shape).double().cos()
+
+
 QUICK = TrainConfig(model=SMALL, epochs=3, batch_size=32, precision="float64")
 
 

@@ -183,10 +183,12 @@ def training_cost(config: TrainConfig, n_models: int) -> float:
 
     Measured for 1 to 64 heads, d = 2 to 64 and 1 to 50 models, in batches of 64 of the 7,000
     training sentences, and for 16 heads in batches of 16 to 1,024; right within a third there. A
-    step takes 1.6 ms, whatever it computes, for dispatching its operations, and for each model
-    0.04 ms, and more with sentences, heads and dimensions. Dropout doubles it.
+    step takes 0.12 ms, whatever it computes, for dispatching its operations, and for each model
+    more with sentences, with the numbers that heads sum up for each, and with the weights of
+    attention. Dropout, whose gradients are found by autograd, takes eight times as long.
     """
-    sentences = 0.035 + 0.0015 * config.model.n_heads + 0.002 * config.model.d_embed
-    each = 0.04 + config.batch_size / 64 * sentences
-    seconds = config.epochs * 7000 / config.batch_size * (1.6 + n_models * each) / 1000
-    return seconds * 2 if config.dropout else seconds
+    model = config.model
+    sums, weights = model.n_heads * (1 + model.d_head), model.n_heads * model.d_head * model.d_embed
+    each = config.batch_size / 64 * (0.008 + 0.00032 * sums) + 0.0000072 * weights
+    seconds = config.epochs * 7000 / config.batch_size * (0.12 + n_models * each) / 1000
+    return seconds * 8 if config.dropout else seconds

@@ -1,6 +1,7 @@
 """The training loop: batches, loss, optimiser steps and evaluation of a stack of models."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from count01_lens.common.precision import without_autocast
 from count01_lens.common.threads import one_thread
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
@@ -17,17 +19,18 @@ from count01_lens.models.parameters import initial_raw, transformer_lens_paramet
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.decisions import eos_margin, is_right, says_answer
 from count01_lens.tasks.places import COUNT01
-from count01_lens.training.optimisers import OPTIMISERS
+from count01_lens.training.batches import Batches
+from count01_lens.training.blocks import Blocks, Flat
+from count01_lens.training.optimisers import OPTIMISERS, Optimiser
 from count01_lens.training.recipe import SecondTask, remaining_rate
 from count01_lens.training.run_directory import TrainingRun, TrainState
-from count01_lens.training.stack import Rows, count_form_of, from_rows, places_of, to_rows
+from count01_lens.training.stack import Rows, count_form_of, from_rows, to_rows
+from count01_lens.training.step import ByAutograd, ByHand
 
 # Of two answers True for the first, else their places; for each model, or for all.
 Labels = Bool[Tensor, "*model sample"] | Int[Tensor, "*model sample"]
 _ORDER_STREAM = 20
 _DROPOUT_STREAM = 21
-_IN_CACHE = 200_000  # numbers
-_FEWEST_SENTENCES = 300  # with fewer at once, the calls cost more than a full cache
 
 
 class TrainingDivergedError(RuntimeError):
@@ -55,17 +58,14 @@ def next_token_loss(
 
 
 def evaluate(
-    form: CountForm, asked: Multiplicities, labels: Labels
+    logits: Float[Tensor, "model both_samples token"], labels: Labels, language: CountingLanguage
 ) -> dict[str, Float[Tensor, " model"]]:
     """Measure each model: answer and '[EOS]' accuracy, and how often it says an answer at all."""
-    # Head outputs of a wide stack on a whole split are too large for a processor's cache.
-    at_once = max(_FEWEST_SENTENCES, _IN_CACHE // form.values[:, :, 0].numel())
-    pieces = [form.logits(piece) for piece in asked.split(at_once)]
-    at_equals, at_answer = torch.cat(pieces, dim=1).chunk(2, dim=1)
+    at_equals, at_answer = logits.chunk(2, dim=1)
     shares = {
-        "accuracy": is_right(at_equals, labels, asked.language),
+        "accuracy": is_right(at_equals, labels, language),
         "eos_accuracy": eos_margin(at_answer) > 0,
-        "says_answer": says_answer(at_equals, asked.language),
+        "says_answer": says_answer(at_equals, language),
     }
     return {name: right.double().mean(dim=-1) for name, right in shares.items()}
 
@@ -75,19 +75,23 @@ class Trainer:
 
     def __init__(self, stored: TrainingRun):
         self.stored, self.seeds, self.shared = stored, stored.seeds, stored.configs[0]
-        splits = {name: getattr(stored.splits, name) for name in ("train", "validation", "test")}
+        names = ("train", "validation", "test")
+        self.splits = {name: getattr(stored.splits, name) for name in names}
         self.language = stored.language
-        self.labels = {name: split.labels for name, split in splits.items()}
-        # In the form in which the closed form reads sentences, at '=' and at the answer at once.
-        self.asked = {
-            name: Multiplicities.at_both(split.counts, self.shared.dtype, self.language)
-            for name, split in splits.items()
+        self.labels = {name: split.labels for name, split in self.splits.items()}
+        batches = {
+            name: Batches(split.counts, self.shared.dtype, self.language, self.shared.second_task)
+            for name, split in self.splits.items()
         }
-        self.learning_rate = self._per_model("learning_rate").unsqueeze(1)
-        self.weight_decay = self._per_model("weight_decay").unsqueeze(1)
-        self.eos_weight = self._per_model("eos_weight")
+        self.batches = batches["train"]
+        self.whole = {name: batches[name].all().n[0] for name in ("validation", "test")}
+        self.blocks = Blocks(len(self.seeds), self.shared.model, self.language)
+        self.learning_rate = self._per_number("learning_rate")
+        self.weight_decay = self._per_number("weight_decay")
+        eos_weights = [config.eos_weight for config in stored.configs]
+        self.eos_weight = torch.tensor(eos_weights, dtype=self.shared.dtype)
         frozen = () if self.shared.train_output_bias else ("b_out", "b_U")
-        self.frozen = places_of(frozen, self.shared.model, self.language)
+        self.frozen = self.blocks.places_of(frozen)
 
     def initial_state(self) -> TrainState:
         """Draw every model's initial parameters from its own seed."""
@@ -100,9 +104,10 @@ class Trainer:
         optimiser = OPTIMISERS[self.shared.optimiser].for_rows(rows)
         return TrainState(rows, optimiser, history=[])
 
+    @without_autocast
     def run(self, state: TrainState, show: Callable[[Mapping[str, Any]], None]) -> None:
         """Train until the last epoch, saving after each and showing its line of history."""
-        with one_thread():
+        with one_thread(), torch.no_grad():
             if not state.history:
                 self._record(state, torch.full((len(self.seeds),), torch.nan))
             while state.epoch < self.shared.epochs:
@@ -112,47 +117,72 @@ class Trainer:
                 show(state.history[-1])
 
     def _run_epoch(self, state: TrainState) -> None:
-        keep_masks = self._dropout_masks(state.epoch)
-        losses: list[Float[Tensor, " model"]] = []
-        for batch in torch.split(self._batch_order(state.epoch), self.shared.batch_size, dim=1):
-            losses.append(self._step(state, batch, keep_masks))
-            step = state.optimiser.steps
-            if step % self.stored.steps_per_epoch == 0 or step in self.stored:
-                self._record(state, torch.stack(losses).mean(dim=0))
-                losses.clear()
+        # While an epoch lasts, everything that belongs to a parameter is kept block by block.
+        flat = self._flat.copy_(self.blocks.flat(state.rows))
+        optimiser = state.optimiser.arranged(self.blocks.flat)
+        gradient_of = self._gradient_of(state.epoch)
+        per_epoch, shown = self.stored.steps_per_epoch, frozenset(self.stored)
+        losses, reported = flat.new_empty(per_epoch, len(self.seeds)), 0
+        order = self._batch_order(state.epoch)
+        for index, batch in enumerate(self.batches.split(order, self.shared.batch_size)):
+            self._update(flat, gradient_of(batch, losses[index]), optimiser)
+            if index + 1 == per_epoch or optimiser.steps in shown:
+                new = losses[reported : index + 1]
+                self._check_losses(new, optimiser.steps - len(new))
+                state.rows = self.blocks.rows(flat)
+                state.optimiser = optimiser.arranged(self.blocks.rows)
+                self._record(state, new.mean(dim=0))
+                reported = index + 1
 
-    def _step(
-        self, state: TrainState, batch: Int[Tensor, "model sample"], keep_masks: Tensor | None
-    ) -> Float[Tensor, " model"]:
+    def _update(self, flat: Flat, gradient: Flat, optimiser: Optimiser) -> None:
+        """Take a step along a gradient, in place."""
+        total = self.shared.epochs * self.stored.steps_per_epoch
+        remaining = remaining_rate(self.shared.decay, optimiser.steps / total)
+        kept = flat[self.frozen] if len(self.frozen) else None
+        optimiser.update(flat, gradient, self.learning_rate * remaining, self.weight_decay)
+        if kept is not None:
+            flat[self.frozen] = kept
+
+    def _gradient_of(self, epoch: int) -> ByHand | ByAutograd:
+        """How gradients are found in an epoch: by hand, unless there is dropout."""
+        if self.shared.dropout == 0:
+            return self._by_hand
+        loss = partial(self._loss, keep_masks=self._dropout_masks(epoch))
+        return ByAutograd(self.blocks, self._flat, loss)
+
+    @cached_property
+    def _flat(self) -> Flat:
+        return torch.zeros(self.blocks.size, dtype=self.shared.dtype)
+
+    @cached_property
+    def _by_hand(self) -> ByHand:
+        return ByHand(self.blocks, self._flat, self.eos_weight, self._loss)
+
+    def _loss(
+        self,
+        rows: Float[Tensor, "some parameter"],
+        sentences: Int[Tensor, "some sample"],
+        which: Int[Tensor, " some"],
+        keep_masks: Float[Tensor, "model both_samples d_model"] | None = None,
+    ) -> Float[Tensor, " some"]:
+        """Compute the losses of some models of the stack by the closed form; differentiable."""
         # The same sentences at '=' and at the answer.
-        at_both = torch.cat([batch, batch + len(self.labels["train"])], dim=1)
-        sentences = self.asked["train"].batch(at_both)
-        leaf = state.rows.requires_grad_()
+        at_both = torch.cat([sentences, sentences + len(self.labels["train"])], dim=1)
+        asked = self.asked["train"].batch(at_both)
         if keep_masks is None:
-            logits = count_form_of(leaf, self.shared.model, self.language).logits(sentences)
+            logits = count_form_of(rows, self.shared.model, self.language).logits(asked)
         else:
-            models = torch.arange(len(batch)).unsqueeze(1)
-            logits = self._logits_with_dropout(leaf, sentences, keep_masks[models, at_both])
+            keep = keep_masks[which.unsqueeze(1), at_both]
+            logits = self._logits_with_dropout(rows, asked, keep)
         at_equals, at_answer = logits.chunk(2, dim=1)
-        labels = self.labels["train"][batch]
-        loss = next_token_loss(
+        return next_token_loss(
             at_equals,
             at_answer,
-            labels,
-            self.eos_weight,
+            self.labels["train"][sentences],
+            self.eos_weight[which],
             self.shared.second_task,
             self.language,
         )
-        self._check_finite(loss, state.optimiser.steps)
-        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
-        leaf.requires_grad_(False)
-        total = self.shared.epochs * self.stored.steps_per_epoch
-        rate = self.learning_rate * remaining_rate(self.shared.decay, state.optimiser.steps / total)
-        kept = state.rows[:, self.frozen]
-        state.optimiser.update(state.rows, gradient, rate, self.weight_decay)
-        if len(self.frozen):
-            state.rows[:, self.frozen] = kept
-        return loss.detach()
 
     def _logits_with_dropout(
         self,
@@ -178,14 +208,30 @@ class Trainer:
         step = state.optimiser.steps
         epoch = step // self.stored.steps_per_epoch
         row: dict[str, Any] = {"epoch": epoch, "step": step, "loss": loss.tolist()}
-        with torch.no_grad():
-            form = count_form_of(state.rows, self.shared.model, self.language)
-            for name in ("validation", "test"):
-                for metric, value in evaluate(form, self.asked[name], self.labels[name]).items():
-                    row[f"{name}_{metric}"] = value.tolist()
+        self._flat.copy_(self.blocks.flat(state.rows))
+        self._by_hand.make_tables()
+        for name in ("validation", "test"):
+            logits = self._logits(state.rows, name)
+            for metric, value in evaluate(logits, self.labels[name], self.language).items():
+                row[f"{name}_{metric}"] = value.tolist()
         state.history.append(row)
         if step in self.stored:
             self.stored.save_snapshot(step, state.rows)
+
+    def _logits(self, rows: Rows, name: str) -> Float[Tensor, "model both_samples token"]:
+        """Compute logits of a split from the tables that were made last: those of the rows."""
+        logits = self._by_hand.logits(self.whole[name])
+        if logits is not None:
+            return logits.mT
+        return count_form_of(rows, self.shared.model, self.language).logits(self.asked[name])
+
+    @cached_property
+    def asked(self) -> dict[str, Multiplicities]:
+        """The splits as the closed form reads them, at '=' and at the answer: for autograd."""
+        return {
+            name: Multiplicities.at_both(split.counts, self.shared.dtype, self.language)
+            for name, split in self.splits.items()
+        }
 
     def _batch_order(self, epoch: int) -> Int[Tensor, "model sample"]:
         """Draw each model's order of sentences from its own seed and the epoch alone."""
@@ -197,7 +243,7 @@ class Trainer:
         dropout = self.shared.dropout
         if dropout == 0:
             return None
-        shape = (len(self.asked["train"].n), self.shared.model.d_model)
+        shape = (2 * len(self.labels["train"]), self.shared.model.d_model)
         generators = self._generators(_DROPOUT_STREAM, epoch)
         kept = [rng.random(shape, dtype=np.float32) >= dropout for rng in generators]
         return torch.from_numpy(np.stack(kept)).to(self.shared.dtype) / (1 - dropout)
@@ -205,8 +251,15 @@ class Trainer:
     def _generators(self, stream: int, epoch: int) -> list[np.random.Generator]:
         return [np.random.default_rng([seed, stream, epoch]) for seed in self.seeds]
 
+    def _check_losses(self, losses: Float[Tensor, "step model"], first_step: int) -> None:
+        """Raise at the first step where a loss was not finite; asked once for many steps."""
+        finite = torch.isfinite(losses).all(dim=1)
+        if not bool(finite.all()):
+            first = int((~finite).nonzero()[0])
+            self._check_finite(losses[first], first_step + first)
+
     def _check_finite(self, per_model: Float[Tensor, " model"], step: int) -> None:
-        finite = torch.isfinite(per_model.detach())
+        finite = torch.isfinite(per_model)
         if not bool(finite.all()):
             failed = [self.seeds[index] for index in torch.nonzero(~finite).flatten().tolist()]
             raise TrainingDivergedError(
@@ -214,6 +267,6 @@ class Trainer:
                 "lower the learning rate or use precision='float64'"
             )
 
-    def _per_model(self, name: str) -> Float[Tensor, " model"]:
+    def _per_number(self, name: str) -> float | Flat:
         values = [getattr(config, name) for config in self.stored.configs]
-        return torch.tensor(values, dtype=self.shared.dtype)
+        return self.blocks.per_number(values, self.shared.dtype)

@@ -30,7 +30,7 @@ SCRIPT = textwrap.dedent(
     from count01_lens.training.recipe import TrainConfig
     from count01_lens.training.training_run import train
 
-    config = TrainConfig(model=ModelConfig(d_embed=4, n_heads=2), epochs=12, batch_size=700)
+    config = TrainConfig(model=ModelConfig(d_embed=4, n_heads=2), epochs=40, batch_size=700)
     print("started", flush=True)
     train(config, seeds=[0, 1], directory=sys.argv[1], first_epoch_steps=[2])
     print("done", flush=True)

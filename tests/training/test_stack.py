@@ -5,27 +5,14 @@ import torch
 
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.models.config import ModelConfig
 from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.training.stack import count_form_of, from_rows, to_rows
+from tests.helpers import SHAPES, with_biases
 
-CONFIGS = [
-    ModelConfig(d_embed=8, n_heads=4),
-    ModelConfig(d_embed=8, n_heads=2, layer_norm=False),
-    ModelConfig(d_embed=6, n_heads=3, qkv_bias=True, scale_scores=True),
-    ModelConfig(d_embed=3, n_heads=5, d_head=2, layer_norm=False, qkv_bias=True),
-    ModelConfig(d_embed=8, n_heads=2, output="residual"),
-    ModelConfig(d_embed=8, n_heads=2, output="residual", layer_norm=False, qkv_bias=True),
-]
 COUNTS = torch.tensor([[3, 5, 2], [0, 0, 0], [7, 7, 1], [0, 4, 40]])
 
 
-def with_biases(rows: torch.Tensor) -> torch.Tensor:
-    """Fresh parameters have biases of zero, which would hide a lost one."""
-    return rows + 0.1 * torch.arange(rows.numel()).reshape(rows.shape).double().cos()
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("config", SHAPES, ids=str)
 def test_tables_and_gradients_are_those_of_the_exported_models(config):
     raws = [initial_raw(config, seed, torch.float64) for seed in range(3)]
     rows = with_biases(to_rows(raws)).requires_grad_()
