@@ -15,10 +15,11 @@ from sklearn.base import clone, is_classifier
 
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_int, check_number
-from count01_lens.heads.newton import minimise_many_squared_hinges, signed_rows, units_of
+from count01_lens.heads.newton import signed_rows, units_of
+from count01_lens.heads.newton_together import minimise_many_squared_hinges
 from count01_lens.heads.probes import DEFAULT_C, LinearSVM, NotConvergedWarning
 
-_TOGETHER = 64  # fits at a time: their margins should fit the processor's cache
+_TOGETHER = 128  # fits at a time: their margins should fit the processor's cache
 
 
 class Fits(ABC):
