@@ -7,7 +7,6 @@ domain is.
 
 import math
 import operator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from count01_lens.common.progress import track
 from count01_lens.common.text import percent_in_column
-from count01_lens.common.threads import one_thread
+from count01_lens.common.threads import workers
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_dtype, check_int
 from count01_lens.counts.applies import require_counts
@@ -218,9 +217,7 @@ def verify(
             parts.append({**part, "n_below_rounding": unsafe})
         return reduce(merge, parts)
 
-    # One torch thread each for as many workers as torch would use threads.
-    workers = torch.get_num_threads()
-    with one_thread(), ThreadPoolExecutor(workers) as pool:
+    with workers() as pool:
         parts = track(pool.map(run, range(up_to + 1)), up_to + 1, "verifying", progress)
         whole = reduce(merge, parts)
     for name in ("frontier", "non_tie_frontier"):

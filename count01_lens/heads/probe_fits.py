@@ -19,8 +19,6 @@ from count01_lens.heads.newton import signed_rows, units_of
 from count01_lens.heads.newton_together import minimise_many_squared_hinges
 from count01_lens.heads.probes import DEFAULT_C, LinearSVM, NotConvergedWarning
 
-_TOGETHER = 128  # fits at a time: their margins should fit the processor's cache
-
 
 class Fits(ABC):
     """What fits of any kind can be asked.
@@ -196,12 +194,8 @@ def fit_many(
             if start is None
             else np.where(allowed, start[:, row], 0) * units
         )
-        batches = [
-            minimise_many_squared_hinges(Z, penalty, allowed[part], V[part], C, tol, max_iter)
-            for part in (slice(i, i + _TOGETHER) for i in range(0, len(V), _TOGETHER))
-        ]
-        found = [np.concatenate(part) for part in zip(*batches, strict=True)]
-        rows.append([found[0] / units, *found[1:]])
+        found = minimise_many_squared_hinges(Z, penalty, allowed, V, C, tol, max_iter)
+        rows.append(found._replace(V=found.V / units))
     starts, objectives, gradients, steps = (np.stack(part) for part in zip(*rows, strict=True))
     norms = gradients.max(axis=0)
     summed, most = objectives.sum(axis=0), steps.max(axis=0)
