@@ -77,7 +77,8 @@ def descend(
         here = open_[better]
         ended.V[here], ended.objectives[here] = at.V[better], at.objective[better]
         ended.distances[here], ended.n_iter[here] = distance[better], step
-        stays = better & (distance > (1e-3 * tol if step else tol)) & (step < max_iter[open_])
+        stays = (distance < 0.5 * before) & (distance > (1e-3 * tol if step else tol))
+        stays &= step < max_iter[open_]
         if not stays.any():
             break
         if not stays.all():
@@ -115,7 +116,8 @@ def _search(
         tried, losses = length[far], new.hinge[far]
         slope = tilt[far] + tried * bend[far] - 2 * weight * _dot(along[far], losses)
         bound = at.objective[far] + 1e-4 * tried * descent[far] + _rounding(at.objective[far])
-        good = (np.abs(slope) <= -0.1 * descent[far]) & (new.objective[far] <= bound)
+        level = -0.1 * descent[far] + _rounding(at.objective[far])
+        good = (np.abs(slope) <= level) & (new.objective[far] <= bound)
         if good.all():
             break
         far, tried, losses, slope = (each[~good] for each in (far, tried, losses, slope))
