@@ -8,12 +8,13 @@ Newton steps in one dimension, which lead up to that kink: halving the step woul
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from count01_lens.common.types import Array
 from count01_lens.heads.newton import relative_gap
 
 _SEARCH = 30  # lengths of a step to try
+_THIN = 5  # features
 
 
 class Block(NamedTuple):
@@ -86,15 +87,28 @@ def descend(
                 each[stays] for each in (open_, rows, penalty, gradient)
             )
             at, distance = _At(*(each[stays] for each in at)), distance[stays]
-        hessian = 2 * weight * ((rows * (at.slack > 0)[:, None, :]) @ rows.mT)
-        diagonal = np.einsum("fdd->fd", hessian)
-        diagonal += penalty
+        hessian = _hessian(rows, at.slack > 0, penalty, weight)
         direction = -np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
         descent = np.einsum("fd,fd->f", gradient, direction)
         new = _search(at, direction, descent, rows, penalty, weight)
         gains_nothing = new.objective >= at.objective - _rounding(at.objective)
         before, at = np.where(gains_nothing, distance, np.inf), new
     return ended
+
+
+def _hessian(
+    rows: Float[Array, "fit feature sample"],
+    active: Bool[Array, "fit sample"],
+    penalty: Float[Array, "fit feature"],
+    weight: float,
+) -> Float[Array, "fit feature feature"]:
+    inside = rows * active.astype(float)[:, None, :]
+    # BLAS is slow at products of two thin matrices, and fast at a vector and a thin one.
+    thin = rows.shape[1] <= _THIN
+    products = (inside[:, :, None] @ rows.mT[:, None])[:, :, 0] if thin else inside @ rows.mT
+    hessian = np.asarray(2 * weight * products)
+    np.einsum("fdd->fd", hessian)[...] += penalty
+    return hessian
 
 
 def _search(

@@ -4,7 +4,8 @@ A probe of a few heads has a handful of samples inside its margin, some eighty n
 far outside, which have no part in its optimum. So each fit is given the samples near its margin
 only: fits with about as many of them are padded to a block [fit, feature, sample], in which a step
 is a few batched products whatever the number of fits. Afterwards one product over all samples, in
-float64, tells whether any other sample has come inside; such a fit goes on with more of them.
+float64, tells whether any other sample is inside; such a fit goes on with more of them. A fit that
+starts from zero, where every sample is inside, first looks at one in sixteen.
 
 What ends by the rules of `heads.newton` is at its optimum. What does not, or has features so large
 that their squares lose others, is left to the careful solver there, from its start on.
@@ -25,7 +26,9 @@ from count01_lens.heads.newton_steps import Block, Optima, descend
 # Fits at a time: their margins should fit the processor's cache, few fits should still be shared
 # among cores, and what comes out must not depend on how many cores there are.
 _MOST, _FEWEST, _SHARES = 128, 8, 4
-_NUMBERS = 1 << 18  # in a block: it should fit the cache as well
+_STEPS = 4  # after which a fit that is not at its end is given other near samples
+_EVERY, _ENOUGH, _ROUGHLY = 16, 100, 1e-3  # a first look: at one sample in so many, if enough
+_NUMBERS = 1 << 16  # in a block: it should fit the cache as well
 
 
 def minimise_many_squared_hinges(
@@ -37,16 +40,25 @@ def minimise_many_squared_hinges(
     tol: float,
     max_iter: int,
 ) -> Optima:
-    """Minimise ½ v·(penalty v) + weight Σ max(0, 1 − Zv)² over the allowed entries of rows of V."""
+    """Minimise ½ v·(penalty v) + weight Σ max(0, 1 − Zv)² over the allowed entries of rows of V.
+
+    Steps are those on all samples that matter, without a first look at some.
+    """
     scale = 2 * weight * np.linalg.norm(Z.sum(axis=0) * allowed, axis=1) + 2 * weight
     shared = _Shared.of(Z, penalty, weight, tol, max_iter)
+    few = Z[::_EVERY]
+    first = _Shared.of(few, penalty, weight * _EVERY, _ROUGHLY, max_iter)
     at_once = min(max(-(-len(V) // _SHARES), _FEWEST), _MOST)
     parts = [slice(start, start + at_once) for start in range(0, len(V), at_once)]
 
     def solve(part: slice) -> Optima:
         # What overflows becomes no number, which the careful solver is told below.
         with np.errstate(all="ignore"):
-            return _from_near_samples(shared, allowed[part], V[part], scale[part])
+            start, cold = V[part].copy(), ~V[part].any(axis=1)
+            if cold.any() and len(few) >= max(_ENOUGH, 4 * Z.shape[1]):
+                looked = _from_near_samples(first, allowed[part][cold], start[cold], scale[part][cold])
+                start[cold] = looked.V
+            return _from_near_samples(shared, allowed[part], start, scale[part])
 
     with workers() as pool:
         solved = list(pool.map(solve, parts))
@@ -123,7 +135,7 @@ def _from_near_samples(
         near = shared.near(V[open_], width)
         for block in _blocks(shared, allowed, open_, near):
             fits, columns = block.fits, block.columns
-            steps_left = shared.max_iter - found.n_iter[fits]
+            steps_left = np.minimum(shared.max_iter - found.n_iter[fits], _STEPS)
             v, *ended, steps = descend(
                 block, V[fits[:, None], columns], shared.weight, shared.tol, steps_left, scale[fits]
             )
@@ -132,10 +144,9 @@ def _from_near_samples(
             found.n_iter[fits] += steps
         margins = V[open_] @ shared.features[:, :-1]
         margins[near] = np.inf
-        inside = margins.min(axis=1) < 1
-        going_on = inside & (found.distances[open_] <= shared.tol)
-        found.distances[open_[inside]] = np.inf
-        open_, width = open_[going_on], 2 * width
+        found.distances[open_[margins.min(axis=1) < 1]] = np.inf
+        going_on = (found.distances > shared.tol) & (found.n_iter < shared.max_iter) & easy
+        open_, width = np.flatnonzero(going_on), 2 * width
     return found._replace(V=V[:, :-1])
 
 
