@@ -24,9 +24,12 @@ def one_thread() -> Iterator[None]:
 def workers() -> Iterator[ThreadPoolExecutor]:
     """Give as many workers as torch would use threads, and each one thread of torch and of BLAS."""
     n_workers = torch.get_num_threads()
-    with one_thread(), _libraries().limit(limits=1, user_api="blas"):
-        with ThreadPoolExecutor(n_workers) as pool:
-            yield pool
+    with (
+        one_thread(),
+        _libraries().limit(limits=1, user_api="blas"),
+        ThreadPoolExecutor(n_workers) as pool,
+    ):
+        yield pool
 
 
 @cache

@@ -43,6 +43,12 @@ class Optima(NamedTuple):
     distances: Float[Array, " fit"]
     n_iter: Int[Array, " fit"]
 
+    @classmethod
+    def at_start(cls, V: Float[Array, "fit feature"]) -> "Optima":
+        """Nothing done yet: no fit is known to be anywhere near its optimum."""
+        unknown = np.full(len(V), np.inf)
+        return cls(V, unknown, unknown.copy(), np.zeros(len(V), dtype=int))
+
 
 class _At(NamedTuple):
     """Where fits are: weights, what samples lack to their margin, their losses, the objective."""
@@ -66,7 +72,7 @@ def descend(
     A fit that starts within `tol` stays where it is. Others go on far beyond, or until rounding is
     all that is left; after `max_iter` steps they are left where they are.
     """
-    ended = Optima(V.copy(), *np.full((2, len(V)), np.inf), np.zeros(len(V), dtype=int))
+    ended = Optima.at_start(V.copy())
     open_, rows, penalty = np.arange(len(V)), block.rows, block.penalty
     at = _at(V, block.target - _times(V, rows), penalty, weight)
     before = np.full(len(V), np.inf)  # distances one step ago, of those that gain nothing any more
@@ -119,7 +125,7 @@ def _search(
     penalty: Float[Array, "fit feature"],
     weight: float,
 ) -> _At:
-    """Go along a direction to where a tenth of the slope is left, either way, and less objective."""
+    """Go along a direction to a lower objective, where at most a tenth of the slope is left."""
     along = _times(direction, rows)
     tilt = np.einsum("fd,fd->f", direction, penalty * at.V)
     bend = np.einsum("fd,fd->f", direction, penalty * direction)

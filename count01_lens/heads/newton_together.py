@@ -13,7 +13,6 @@ that their squares lose others, is left to the careful solver there, from its st
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -56,7 +55,9 @@ def minimise_many_squared_hinges(
         with np.errstate(all="ignore"):
             start, cold = V[part].copy(), ~V[part].any(axis=1)
             if cold.any() and len(few) >= max(_ENOUGH, 4 * Z.shape[1]):
-                looked = _from_near_samples(first, allowed[part][cold], start[cold], scale[part][cold])
+                looked = _from_near_samples(
+                    first, allowed[part][cold], start[cold], scale[part][cold]
+                )
                 start[cold] = looked.V
             return _from_near_samples(shared, allowed[part], start, scale[part])
 
@@ -127,7 +128,7 @@ def _from_near_samples(
 ) -> Optima:
     """Solve each fit on samples near its margin, until no other sample is inside."""
     V = np.column_stack([np.where(allowed, start, 0.0), np.zeros(len(start))])
-    found = Optima(V, *np.full((2, len(V)), np.inf), np.zeros(len(V), dtype=int))
+    found = Optima.at_start(V)
     bounds, costs = np.where(allowed, [shared.squares], 0.0), shared.penalty[:-1]
     easy = squares_suffice(bounds, np.where(allowed, costs, np.inf))
     open_, width = np.flatnonzero(easy), 1.0
