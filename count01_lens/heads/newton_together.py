@@ -25,6 +25,7 @@ from count01_lens.heads.newton_steps import Block, Optima, descend
 # Fits at a time: their margins should fit the processor's cache, few fits should still be shared
 # among cores, and what comes out must not depend on how many cores there are.
 _MOST, _FEWEST, _SHARES = 128, 8, 4
+_WIDTHS = tuple(2.0**i for i in range(16))  # how far from a margin a sample is near, in turn
 _STEPS = 4  # after which a fit that is not at its end is given other near samples
 _EVERY, _ENOUGH, _ROUGHLY = 16, 100, 1e-3  # a first look: at one sample in so many, if enough
 _NUMBERS = 1 << 16  # in a block: it should fit the cache as well
@@ -131,9 +132,11 @@ def _from_near_samples(
     found = Optima.at_start(V)
     bounds, costs = np.where(allowed, [shared.squares], 0.0), shared.penalty[:-1]
     easy = squares_suffice(bounds, np.where(allowed, costs, np.inf))
-    open_, width = np.flatnonzero(easy), 1.0
-    while len(open_):
-        near = shared.near(V[open_], width)
+    open_ = np.flatnonzero(easy)
+    for width in _WIDTHS:
+        if not len(open_):
+            break
+        near, before = shared.near(V[open_], width), found.n_iter[open_]
         for block in _blocks(shared, allowed, open_, near):
             fits, columns = block.fits, block.columns
             steps_left = np.minimum(shared.max_iter - found.n_iter[fits], _STEPS)
@@ -145,9 +148,10 @@ def _from_near_samples(
             found.n_iter[fits] += steps
         margins = V[open_] @ shared.features[:, :-1]
         margins[near] = np.inf
-        found.distances[open_[margins.min(axis=1) < 1]] = np.inf
-        going_on = (found.distances > shared.tol) & (found.n_iter < shared.max_iter) & easy
-        open_, width = np.flatnonzero(going_on), 2 * width
+        others_inside = margins.min(axis=1) < 1
+        found.distances[open_[others_inside]] = np.inf
+        unfinished = (found.distances[open_] > shared.tol) & (found.n_iter[open_] < shared.max_iter)
+        open_ = open_[unfinished & (others_inside | (found.n_iter[open_] - before == _STEPS))]
     return found._replace(V=V[:, :-1])
 
 

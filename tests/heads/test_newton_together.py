@@ -157,6 +157,24 @@ def test_features_too_large_for_squares_are_left_to_the_careful_solver(factor, m
     np.testing.assert_allclose(fits.objectives[1], alone.objectives[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("distance", [np.inf, np.nan, 1e-5])
+def test_what_steps_do_not_solve_is_left_to_the_careful_solver(distance, monkeypatch):
+    X, y = overlapping(np.random.default_rng(6))
+    plain = newton_together.descend
+
+    def stuck(block, V, *options):
+        ended = plain(block, V, *options)
+        ended.V[:], ended.n_iter[:], ended.distances[:] = np.nan, 0, distance
+        return ended
+
+    expected = fit_many(X, y, supports_of())
+    monkeypatch.setattr(newton_together, "descend", stuck)
+    fits = fit_many(X, y, supports_of())
+    assert fits.worst_gradient <= TOL
+    np.testing.assert_allclose(fits.objectives, expected.objectives, rtol=1e-9)
+    np.testing.assert_allclose(fits.starts, expected.starts, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("max_iter", [1, 2, 3])
 def test_too_few_steps_end_as_the_careful_solver_does(max_iter):
     X, y = overlapping(np.random.default_rng(0))
