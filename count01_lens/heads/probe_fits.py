@@ -86,14 +86,17 @@ class ManyFits(Fits):
         """Return the labels: that of the largest f(x), of equal ones the first."""
         rows = self.starts.swapaxes(0, 1)
         with np.errstate(over="ignore", invalid="ignore"):
-            decisions = np.stack([X @ row[:, :-1].T + row[:, -1] for row in rows])
-        if np.isnan(decisions).any():
+            decisions = [X @ row[:, :-1].T for row in rows]
+            for decision, row in zip(decisions, rows, strict=True):
+                decision += row[:, -1]
+        if any(np.isnan(decision).any() for decision in decisions):
             raise ValueError(
                 "X: expected features for which w·x + b is a number, got some so much larger than "
                 "those of the fit that it overflows; scale them down"
             )
-        found = (decisions[0] > 0).astype(int) if len(rows) == 1 else decisions.argmax(axis=0)
-        return np.asarray(self.classes[found])
+        if len(rows) == 1:
+            return np.asarray(np.where(decisions[0] > 0, self.classes[1], self.classes[0]))
+        return np.asarray(self.classes[np.stack(decisions).argmax(axis=0)])
 
 
 @dataclass(frozen=True, eq=False)
