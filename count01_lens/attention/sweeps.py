@@ -111,11 +111,11 @@ def sweep_attention(
     answer, end = task.questions["answer"], task.questions["end"]
     runner = runner_for(model, answer.test)
     singles = np.eye(runner.n_heads, dtype=bool)
-    s_acc, rows, worst, start = [], [], 0.0, None
+    s_acc, rows, worst = [], [], 0.0
     for value in track(grid.tolist(), len(grid), f"sweep of {ratio}", progress):
         patch = _ratios(names.index(ratio) + 1, value, language)
-        groups = Groups(collect(runner.under(patch), task), singles, start=start)
-        start, worst = groups.fits.starts, max(worst, groups.fits.worst_gradient)
+        groups = Groups(collect(runner.under(patch), task), singles)
+        worst = max(worst, groups.fits.worst_gradient)
         s_acc.append(groups.probe_accuracy)
         ends = runner.under(replace(patch, at="answer")).logits(end.test)
         patched_too = float((eos_margin(ends) > 0).double().mean())

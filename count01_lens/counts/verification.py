@@ -7,7 +7,6 @@ domain is, and what is done can be kept in a file.
 
 import math
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from count01_lens.common.progress import counted
 from count01_lens.common.text import percent_in_column
-from count01_lens.common.threads import one_thread
+from count01_lens.common.threads import workers
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_dtype, check_int
 from count01_lens.counts.applies import require_counts
@@ -210,12 +209,10 @@ def _exhausted(work: Exhaustion, kept: KeptSlabs | None, progress: bool | None) 
     """Count on all slabs, or on those that a file does not have yet."""
     slabs, whole = work.slabs, None if kept is None else kept.found
     left = slabs[0 if kept is None else kept.done :]
-    # One torch thread each for as many workers as torch would use threads.
-    workers, waiting = torch.get_num_threads(), 0
+    n_workers, waiting = torch.get_num_threads(), 0
     with (
-        one_thread(),
         counted(sum(map(work.n_sentences, left)), "verifying", progress) as advance,
-        ThreadPoolExecutor(workers) as pool,
+        workers() as pool,
     ):
         try:
             for number, found in enumerate(pool.map(work.of_slab, left), start=1):
@@ -224,7 +221,7 @@ def _exhausted(work: Exhaustion, kept: KeptSlabs | None, progress: bool | None) 
                     kept.add(whole, is_last=kept.done + 1 == len(slabs))
                 # Those that are done at the same time count together, for a fair estimate.
                 waiting += work.n_sentences(left[number - 1])
-                if number % workers == 0:
+                if number % n_workers == 0:
                     advance(waiting)
                     waiting = 0
         except BaseException:

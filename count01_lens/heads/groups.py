@@ -17,7 +17,7 @@ from count01_lens.tasks.prompts import Task
 
 LARGEST_EXACT = 18
 # Probes fitted together: enough to show progress, few enough to waste little if it is stopped.
-_PORTION = 512
+_PORTION = 2048
 # What takes less than about a minute on a laptop: where attributions add up, all groups of so many
 # heads; where groups have to be run, so many tokens.
 _QUICK_HEADS, _QUICK_TOKENS = 16, 20_000_000

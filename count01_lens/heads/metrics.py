@@ -6,13 +6,14 @@ here knows the task. Groups are rows of booleans, a column per head.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.stats import rankdata
 
 from count01_lens.common.progress import counted, track
+from count01_lens.common.threads import workers
 from count01_lens.common.types import Array
 from count01_lens.heads.head_data import AskedHeads, HeadData, check_finite
 from count01_lens.heads.probe_fits import Fits, fit_probes
@@ -25,6 +26,7 @@ Noted = Callable[[str, Int[Array, " some"], Bool[Array, "some prompt"]], None]
 PROBE = "probe"
 # Groups at a time, and numbers at a time: their logits should fit a processor's cache.
 _TOGETHER, _NUMBERS = 256, 1_000_000
+_NOTED = 1024  # groups whose right answers are kept until they are noted
 # What a head gives varies by rounding alone if by less than this many roundings of its size: a sum
 # of thousands of terms, such as over the tokens of a sentence, is off by no more. In half precision
 # sums are added up in float32, and rounded a few times.
@@ -141,15 +143,22 @@ class Groups:
     def _added_up(self, name: str, asked: AskedHeads) -> Float[Array, " group"]:
         by_head, rest = asked.gains.in_range().leads()
         flat = by_head.reshape(len(by_head), -1)
-        found: list[Float[Array, " part"]] = []
-        done = 0
-        for part in self.parts(at_once=_NUMBERS // rest.size):
+
+        def right_of(part: Float[Array, "part head"]) -> Bool[Array, "part prompt"]:
             leads = (part @ flat).reshape(len(part), *rest.shape)
             leads += rest
-            right = asked.right(leads)
-            self._note(name, np.arange(done, done + len(part)), right)
+            return asked.right(leads)
+
+        parts = self.parts(at_once=_NUMBERS // rest.size)
+        at_once = max(1, _NOTED // len(parts[0]))
+        found: list[Float[Array, " some"]] = []
+        done = 0
+        for some in (parts[i : i + at_once] for i in range(0, len(parts), at_once)):
+            with workers() as pool:
+                right = np.concatenate(list(pool.map(right_of, some)))
+            self._note(name, np.arange(done, done + len(right)), right)
             found.append(right.mean(axis=1))
-            done += len(part)
+            done += len(right)
         return np.concatenate(found)
 
     def parts(self, at_once: int = _TOGETHER) -> list[Float[Array, "part head"]]:
@@ -215,10 +224,19 @@ def roc_auc(groups: Groups) -> Float[Array, " group"]:
         is_right = asked.answers == choice
         if is_right.any() and not is_right.all():
             scores = np.where(constant[:, choice, None], 0.0, asked.heads[:, :, choice].T)
-            found = [areas(part @ scores, is_right) for part in groups.parts()]
-            by_choice.append(np.concatenate(found))
+            rank = partial(_areas_of_groups, scores, is_right)
+            with workers() as pool:
+                by_choice.append(np.concatenate(list(pool.map(rank, groups.parts()))))
     together = np.max if asked.rest.shape[1] == 2 else np.mean
     return np.asarray(together(np.stack(by_choice), axis=0))
+
+
+def _areas_of_groups(
+    scores: Float[Array, "head sample"],
+    labels: Bool[Array, " sample"],
+    groups: Float[Array, "group head"],
+) -> Float[Array, " group"]:
+    return areas(groups @ scores, labels)
 
 
 def constant_heads(data: HeadData) -> Bool[Array, "head choice"]:

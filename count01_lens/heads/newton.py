@@ -1,4 +1,4 @@
-"""Squared hinges by Newton's method: one linear SVM, or many on subsets of the same features.
+"""Squared hinges by Newton's method: one linear SVM, solved with care.
 
 The objective is piecewise quadratic, so that Newton's method ends after finitely many steps.
 
@@ -12,7 +12,7 @@ wherever a fit has started.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from count01_lens.common.types import Array
 
@@ -69,7 +69,7 @@ def minimise_squared_hinge(
     slack = 1 - Z @ found.v
     gradient = penalty * found.v - 2 * weight * (Z.T @ np.maximum(slack, 0))
     objective = _squared_objective(found.v, slack, penalty, weight)
-    gap = float(_relative_gap(gradient, penalty, np.array(objective)))
+    gap = float(relative_gap(gradient, penalty, np.array(objective)))
     if gap > tol:
         gap = min(gap, _gain_left(Z, penalty, weight, found.v))
     relative = float(np.linalg.norm(gradient) / scale)
@@ -125,63 +125,9 @@ def _descend(
     raise AssertionError("the loop returns")
 
 
-def minimise_many_squared_hinges(
-    Z: Float[Array, "sample feature"],
-    penalty: Float[Array, " feature"],
-    allowed: Bool[Array, "fit feature"],
-    V: Float[Array, "fit feature"],
-    weight: float,
-    tol: float,
-    max_iter: int,
-) -> tuple[
-    Float[Array, "fit feature"], Float[Array, " fit"], Float[Array, " fit"], Int[Array, " fit"]
-]:
-    """Minimise ½ v·(penalty v) + weight Σ max(0, 1 − Zv)² over the allowed entries of rows of V.
-
-    One matrix product gives the margins of all samples under all fits; only samples inside the
-    margin enter a fit's Hessian. Returns weights, objectives, how far each is from its optimum (see
-    `Optimum`), and steps.
-    """
-    scale = 2 * weight * np.linalg.norm(Z.sum(axis=0) * allowed, axis=1) + 2 * weight
-    objective, distance = np.full(len(V), np.inf), np.full(len(V), np.inf)
-    steps, moved = np.zeros(len(V), dtype=int), np.ones(len(V), dtype=bool)
-    open_ = np.arange(len(V))
-    # Samples far outside the margin have no part in the optimum: each fit looks at the near ones
-    # only, then at all, and again at more if others have come inside meanwhile.
-    width = 1.0
-    while True:
-        slack = 1 - V[open_] @ Z.T
-        hinge = np.maximum(slack, 0)
-        gradient = (penalty * V[open_] - 2 * weight * (hinge @ Z)) * allowed[open_]
-        relative = np.linalg.norm(gradient, axis=1) / scale[open_]
-        losses = np.einsum("fs,fs->f", hinge, hinge)
-        norms = np.einsum("fd,fd->f", V[open_], penalty * V[open_])
-        objective[open_] = 0.5 * norms + weight * losses
-        gaps = _relative_gap(gradient, penalty, objective[open_])
-        for doubtful in np.flatnonzero((gaps > tol) & (relative <= tol) & (steps[open_] > 0)):
-            fit = open_[doubtful]
-            columns = np.flatnonzero(allowed[fit])
-            left = _gain_left(Z[:, columns], penalty[columns], weight, V[fit, columns])
-            gaps[doubtful] = min(gaps[doubtful], left)
-        distance[open_] = np.maximum(relative, gaps)
-        going_on = ~(distance[open_] <= tol) & moved[open_] & (steps[open_] < max_iter)
-        open_, slack = open_[going_on], slack[going_on]
-        if len(open_) == 0:
-            return V, objective, distance, steps
-        for row, fit in enumerate(open_):
-            columns = np.flatnonzero(allowed[fit])
-            near = np.flatnonzero(slack[row] > -width)
-            rows, start = Z[np.ix_(near, columns)], V[fit, columns]
-            V[fit, columns], _, _, taken = _descend(
-                rows, penalty[columns], weight, tol, max_iter, start, float(scale[fit])
-            )
-            steps[fit], moved[fit] = steps[fit] + taken, taken > 0
-        width *= 2
-
-
-def _relative_gap(
+def relative_gap(
     gradient: Float[Array, "*fit feature"],
-    penalty: Float[Array, " feature"],
+    penalty: Float[Array, "*#fit feature"],
     objective: Float[Array, "*fit"],
 ) -> Float[Array, "*fit"]:
     """Duality gap as a share of the objective, at most all of it.
@@ -248,13 +194,20 @@ def _keeps_features_apart(
     It is made of squares, so that it loses twice as many digits as least squares on the samples.
     """
     diagonal = np.diag(hessian)
-    if diagonal.sum() < 1e12 * penalty.min():
+    if squares_suffice(diagonal, penalty):
         return True
     lengths = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     try:
         return bool(np.diag(np.linalg.cholesky(hessian / np.outer(lengths, lengths))).min() > 1e-5)
     except np.linalg.LinAlgError:
         return False
+
+
+def squares_suffice(
+    diagonal: Float[Array, "*fit feature"], penalty: Float[Array, "*fit feature"]
+) -> Bool[Array, "*fit"]:
+    """Whether the penalties alone keep features of a Hessian with this diagonal apart."""
+    return np.asarray(diagonal.sum(axis=-1) < 1e12 * penalty.min(axis=-1))
 
 
 def solve_semidefinite(matrix: Array, right: Array) -> Array:

@@ -15,10 +15,9 @@ from sklearn.base import clone, is_classifier
 
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_int, check_number
-from count01_lens.heads.newton import minimise_many_squared_hinges, signed_rows, units_of
+from count01_lens.heads.newton import signed_rows, units_of
+from count01_lens.heads.newton_together import minimise_many_squared_hinges
 from count01_lens.heads.probes import DEFAULT_C, LinearSVM, NotConvergedWarning
-
-_TOGETHER = 64  # fits at a time: their margins should fit the processor's cache
 
 
 class Fits(ABC):
@@ -87,14 +86,17 @@ class ManyFits(Fits):
         """Return the labels: that of the largest f(x), of equal ones the first."""
         rows = self.starts.swapaxes(0, 1)
         with np.errstate(over="ignore", invalid="ignore"):
-            decisions = np.stack([X @ row[:, :-1].T + row[:, -1] for row in rows])
-        if np.isnan(decisions).any():
+            decisions = [X @ row[:, :-1].T for row in rows]
+            for decision, row in zip(decisions, rows, strict=True):
+                decision += row[:, -1]
+        if any(np.isnan(decision).any() for decision in decisions):
             raise ValueError(
                 "X: expected features for which w·x + b is a number, got some so much larger than "
                 "those of the fit that it overflows; scale them down"
             )
-        found = (decisions[0] > 0).astype(int) if len(rows) == 1 else decisions.argmax(axis=0)
-        return np.asarray(self.classes[found])
+        if len(rows) == 1:
+            return np.asarray(np.where(decisions[0] > 0, self.classes[1], self.classes[0]))
+        return np.asarray(self.classes[np.stack(decisions).argmax(axis=0)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,12 +197,8 @@ def fit_many(
             if start is None
             else np.where(allowed, start[:, row], 0) * units
         )
-        batches = [
-            minimise_many_squared_hinges(Z, penalty, allowed[part], V[part], C, tol, max_iter)
-            for part in (slice(i, i + _TOGETHER) for i in range(0, len(V), _TOGETHER))
-        ]
-        found = [np.concatenate(part) for part in zip(*batches, strict=True)]
-        rows.append([found[0] / units, *found[1:]])
+        found = minimise_many_squared_hinges(Z, penalty, allowed, V, C, tol, max_iter)
+        rows.append(found._replace(V=found.V / units))
     starts, objectives, gradients, steps = (np.stack(part) for part in zip(*rows, strict=True))
     norms = gradients.max(axis=0)
     summed, most = objectives.sum(axis=0), steps.max(axis=0)

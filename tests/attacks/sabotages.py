@@ -22,7 +22,7 @@ from count01_lens.common import bundle, storage
 from count01_lens.counts import readout
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.rounding import Precision
-from count01_lens.heads import games, head_data, metrics, newton
+from count01_lens.heads import games, head_data, metrics, newton, newton_together
 from count01_lens.models import hooks
 from count01_lens.tasks.count01 import CountPrompts
 from count01_lens.tasks.places import AT_EQUALS
@@ -150,14 +150,15 @@ def keeps_every_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_newton_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone, together = newton.minimise_squared_hinge, newton.minimise_many_squared_hinges
+    alone = newton.minimise_squared_hinge
+    together = newton_together.minimise_many_squared_hinges
 
     def one(Z, penalty, weight, tol, max_iter, v, scale):
         return alone(Z, penalty, weight, tol, 1, v, scale)._replace(gradient_norm=0.0)
 
     def one_each(Z, penalty, allowed, V, weight, tol, max_iter):
-        V, objectives, gradients, steps = together(Z, penalty, allowed, V, weight, tol, 1)
-        return V, objectives, np.zeros_like(gradients), steps
+        found = together(Z, penalty, allowed, V, weight, tol, 1)
+        return found._replace(distances=np.zeros_like(found.distances))
 
     replace_everywhere(monkeypatch, alone, one)
     replace_everywhere(monkeypatch, together, one_each)

@@ -48,3 +48,13 @@ def test_the_samples_are_heads_of_all_kinds_and_a_plane():
     scores = {name: cl.LinearSVM().fit(X, y).score(X, y) for name, (X, y) in samples.items()}
     assert scores["successful head"] > 0.98
     assert scores["failed head"] < 0.6
+
+
+def test_every_kind_of_squared_hinges_is_timed_by_every_solver():
+    table = bench_probes.squared_hinges(n_groups=2, turns=1)
+    kinds = [f"groups of {size}" for size in (2, 4, 8, 12)]
+    assert table["fits"].tolist() == [*kinds, "heads of a sweep"]
+    ours, theirs = table["together"], table["LinearSVC, halved"]
+    assert (table.drop(columns="fits") > 0).all(axis=None)
+    np.testing.assert_allclose(table["over scikit-learn"], theirs / ours)
+    np.testing.assert_allclose(table["over one by one"], table["one by one"] / ours)
