@@ -25,13 +25,13 @@ def explore(
     all test sentences and refitted linear probes. One file, which needs no internet.
     """
     from count01_lens.heads.analysis import HeadAnalysis
-    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.models.checkpoints import open_checkpoint
     from count01_lens.views.document import write_page
     from count01_lens.views.explorer_data import Explored
     from count01_lens.views.explorer_page import explorer_page
 
     def make() -> str:
-        model = load_checkpoint(checkpoint)
+        model = open_checkpoint(checkpoint)
         known = None if analysis is None else HeadAnalysis.load(analysis)
         name = checkpoint.name.removesuffix(".safetensors")
         path = json.dumps(str(checkpoint))

@@ -19,13 +19,13 @@ from torch import Tensor
 from count01_lens.common.progress import track
 from count01_lens.common.text import percent_in_column
 from count01_lens.common.threads import one_thread
-from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_dtype, check_int
 from count01_lens.counts.applies import require_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.counts.rounding import RoundingErrors
-from count01_lens.models.task_of import language_for
+from count01_lens.models.stored import Model
+from count01_lens.models.task_of import known_task, language_for
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.decisions import answer_margin, eos_margin, is_right, says_answer
@@ -155,7 +155,7 @@ class Verification:
 
 
 def verify(
-    model: HookedTransformer,
+    model: Model,
     up_to: int | None = None,
     *,
     task: CountingTask | None = None,
@@ -182,7 +182,7 @@ def verify(
     """
     language = language_for(model, task)
     if up_to is None:
-        known = task or getattr(getattr(model, "tokenizer", None), "counting_task", None)
+        known = task or known_task(model)
         up_to = known.up_to if isinstance(known, CountingTask) else _UP_TO
     up_to = check_int("up_to", up_to, at_least=0)
     keep = check_int("keep", keep, at_least=0)

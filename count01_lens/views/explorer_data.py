@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from count01_lens.common.types import Array, HookedTransformer
+from count01_lens.common.types import Array
 from count01_lens.counts.applies import why_not_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.metrics import FAILED, SUCCESSFUL
-from count01_lens.models.task_of import counting_task_for
+from count01_lens.models.stored import Model
+from count01_lens.models.task_of import counting_task_for, reads_a_counting_task
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Split, Splits
@@ -45,7 +46,7 @@ class Explored:
             it is just called `model`.
     """
 
-    model: HookedTransformer
+    model: Model
     task: CountingTask | Splits | None = None
     analysis: HeadAnalysis | None = None
     name: str = "model"
@@ -110,8 +111,7 @@ def _task_code(each: Explored, task: CountingTask) -> str:
     if own.language == task.language and torch.equal(
         own.splits.test.counts, task.splits.test.counts
     ):
-        known = hasattr(each.model.tokenizer, "counting_task")
-        return "cl.task_of(model)" if known else "cl.Count01()"
+        return "cl.task_of(model)" if reads_a_counting_task(each.model) else "cl.Count01()"
     if isinstance(each.task, Splits):
         return "cl.Count01(splits)"
     return "analysis.task" if each.task is None else "task"
