@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from count01_lens.common.text import plural, short
 from count01_lens.heads.ends import ends_of_groups
 from count01_lens.heads.groups import LARGEST_EXACT
-from count01_lens.heads.metrics import CATEGORIES, FAILED, SUCCESSFUL
+from count01_lens.heads.metrics import CATEGORIES
 from count01_lens.heads.tables import head_labels
+from count01_lens.heads.thresholds import FAILED, SUCCESSFUL
 from count01_lens.heads.verdict import Verdict, finding_of, judged_metrics
 
 if TYPE_CHECKING:

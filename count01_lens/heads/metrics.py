@@ -16,6 +16,7 @@ from count01_lens.common.progress import counted, track
 from count01_lens.common.types import Array
 from count01_lens.heads.head_data import AskedHeads, HeadData, check_finite
 from count01_lens.heads.probe_fits import Fits, fit_probes
+from count01_lens.heads.thresholds import FAILED, SUCCESSFUL
 
 Masks = Bool[Array, "group head"]
 Starts = Float[Array, "group row feature_and_bias"]
@@ -31,9 +32,6 @@ _TOGETHER, _NUMBERS = 256, 1_000_000
 _ROUNDINGS, _ROUNDINGS_OF_HALF = 64, 4
 _HALF = float(np.finfo(np.float16).eps)
 
-# What heads are called by the accuracy of their probe: the paper's bound, and ours for "close to a
-# coin flip".
-SUCCESSFUL, FAILED = 0.98, 0.60
 CATEGORIES = ("successful", "mixed", "failed")
 
 
