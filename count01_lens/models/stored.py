@@ -200,4 +200,4 @@ def _fits(cfg: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
     if ignore.item() != -math.inf or bool(weights["pos_embed.W_pos"].any()):
         return False
     # A maximum of what is not a number is not a number, and not below anything.
-    return all(bool(weight.abs().max() <= _LARGEST_WEIGHT) for weight in weights.values())
+    return all(float(weight.abs().max()) <= _LARGEST_WEIGHT for weight in weights.values())
