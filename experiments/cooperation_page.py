@@ -15,7 +15,8 @@ import pandas as pd
 
 from count01_lens.common.storage import write_atomically
 from count01_lens.common.text import number, ranges, rounded_percent, signed
-from count01_lens.heads.metrics import METRICS, SUCCESSFUL
+from count01_lens.heads.metrics import METRICS
+from count01_lens.heads.thresholds import SUCCESSFUL
 from experiments.cooperation_bounds import AGAINST, INTERACTION
 from experiments.cooperation_figure import NAMES
 from experiments.cooperation_rules import (

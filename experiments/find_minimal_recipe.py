@@ -23,8 +23,9 @@ import pandas as pd
 import count01_lens as cl
 from count01_lens.common.storage import AlreadyInUseError, write_atomically
 from count01_lens.heads.head_data import collect
-from count01_lens.heads.metrics import SUCCESSFUL, Groups
+from count01_lens.heads.metrics import Groups
 from count01_lens.heads.runners import CountRunner
+from count01_lens.heads.thresholds import SUCCESSFUL
 from count01_lens.jobs.job import Job
 from count01_lens.jobs.outcome import Outcome
 from count01_lens.jobs.results import ResultStore

@@ -23,8 +23,9 @@ from count01_lens.common.text import number, plural, rounded_percent
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.readout import CountReadout, attention_ratios, readout
 from count01_lens.heads.head_data import collect
-from count01_lens.heads.metrics import SUCCESSFUL, Groups
+from count01_lens.heads.metrics import Groups
 from count01_lens.heads.runners import CountRunner
+from count01_lens.heads.thresholds import SUCCESSFUL
 from count01_lens.jobs.job import Job
 from count01_lens.training.recipe import remaining_rate, training_cost
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure

@@ -11,8 +11,9 @@ from scipy.stats import spearmanr
 import count01_lens as cl
 from count01_lens.common.text import plural
 from count01_lens.heads.head_data import collect
-from count01_lens.heads.metrics import SUCCESSFUL, Groups
+from count01_lens.heads.metrics import Groups
 from count01_lens.heads.runners import CountRunner
+from count01_lens.heads.thresholds import SUCCESSFUL
 from count01_lens.jobs.job import Job
 from count01_lens.training.evolution import split_stack
 from count01_lens.training.recipe import training_cost

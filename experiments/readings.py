@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC
 
 import count01_lens as cl
 from count01_lens.heads.head_data import HeadData
-from count01_lens.heads.metrics import FAILED, SUCCESSFUL
+from count01_lens.heads.thresholds import FAILED, SUCCESSFUL
 
 READINGS: dict[str, Any] = {
     "squared hinge, sum (default)": cl.LinearSVM(),

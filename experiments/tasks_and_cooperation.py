@@ -27,7 +27,7 @@ from count01_lens.common.versions import library_versions
 from count01_lens.heads.games import shapley_interactions, subset_sizes
 from count01_lens.heads.groups import AllGroups, all_groups
 from count01_lens.heads.head_data import head_data
-from count01_lens.heads.metrics import SUCCESSFUL
+from count01_lens.heads.thresholds import SUCCESSFUL
 from count01_lens.jobs.job import Job
 from count01_lens.tasks.task_names import COUNTING_TASKS
 from count01_lens.training.recipe import training_cost

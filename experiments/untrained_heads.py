@@ -9,7 +9,8 @@ import pandas as pd
 
 import count01_lens as cl
 from count01_lens.heads.head_data import head_data
-from count01_lens.heads.metrics import SUCCESSFUL, Groups
+from count01_lens.heads.metrics import Groups
+from count01_lens.heads.thresholds import SUCCESSFUL
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import FOUR, NotebookFigure
 from experiments.readings import summary, under_each_reading

@@ -17,12 +17,13 @@ from jaxtyping import Float
 from count01_lens.attention.patches import Ratios, check_ratio
 from count01_lens.common.progress import track
 from count01_lens.common.text import short
-from count01_lens.common.types import Array, HookedTransformer
+from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.readout import attention_ratios, ratio_names
 from count01_lens.heads.head_data import collect
 from count01_lens.heads.metrics import Groups
 from count01_lens.heads.runners import CountRunner, runner_for
+from count01_lens.models.stored import Model
 from count01_lens.models.task_of import counting_task_for
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
@@ -81,7 +82,7 @@ class RatioSweep:
 
 
 def sweep_attention(
-    model: HookedTransformer,
+    model: Model,
     ratio: str = "w01",
     values: Iterable[float] | None = None,
     task: CountingTask | Splits | None = None,

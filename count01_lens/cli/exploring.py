@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from count01_lens.cli.measuring import Checkpoint
+
+if TYPE_CHECKING:
+    from count01_lens.heads.analysis import HeadAnalysis
 
 
 def explore(
@@ -24,15 +27,14 @@ def explore(
     Set counts, choose heads, move attention ratios, switch heads off: the page computes the model,
     all test sentences and refitted linear probes. One file, which needs no internet.
     """
-    from count01_lens.heads.analysis import HeadAnalysis
-    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.models.checkpoints import open_checkpoint
     from count01_lens.views.document import write_page
     from count01_lens.views.explorer_data import Explored
     from count01_lens.views.explorer_page import explorer_page
 
     def make() -> str:
-        model = load_checkpoint(checkpoint)
-        known = None if analysis is None else HeadAnalysis.load(analysis)
+        model = open_checkpoint(checkpoint)
+        known = None if analysis is None else _read(analysis)
         name = checkpoint.name.removesuffix(".safetensors")
         path = json.dumps(str(checkpoint))
         python = f"cl.load_checkpoint({path})"
@@ -41,3 +43,9 @@ def explore(
 
     write_page(out, make)
     typer.echo(f"written to {out}: open it in a browser")
+
+
+def _read(analysis: Path) -> "HeadAnalysis":
+    from count01_lens.heads.analysis import HeadAnalysis
+
+    return HeadAnalysis.load(analysis)

@@ -51,13 +51,13 @@ def verify(
     Prints exact accuracies, ties apart, and the smallest sentences that the model gets wrong.
     """
     from count01_lens.counts.verification import verify as verify_model
-    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.models.checkpoints import open_checkpoint
 
     if fail_under is not None and not 0 <= fail_under <= 1:  # so written, NaN is refused too
         raise ValueError(f"fail_under: expected a share from 0 to 1, got {fail_under}")
     # Up to 400 or so nobody has to be told how long it takes.
     progress = True if up_to is not None and up_to > _LONG_UP_TO else None
-    result = verify_model(load_checkpoint(checkpoint), up_to, resume=resume, progress=progress)
+    result = verify_model(open_checkpoint(checkpoint), up_to, resume=resume, progress=progress)
     as_text = json.dumps(result.to_dict(), indent=2, allow_nan=False) if as_json else repr(result)
     typer.echo(as_text)
     if fail_under is not None and min(result.accuracy, result.eos_accuracy) < fail_under:
@@ -90,25 +90,27 @@ def analyze(
 ) -> None:
     """Tell what each head of a model does, alone, in pairs, and in all groups.
 
-    Prints a table with a line per head, and whether heads cooperate, are redundant or compete.
+    Prints a table with a line per head as soon as it is known, and, when groups are measured,
+    whether heads cooperate, are redundant or compete.
     """
     from count01_lens.common.storage import check_file_to_write
     from count01_lens.heads.analyze import analyze_heads
+    from count01_lens.heads.answer import heads_in_text
     from count01_lens.heads.groups import LARGEST_EXACT, check_exact, why_groups_take_long
-    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.models.checkpoints import open_checkpoint
     from count01_lens.tasks.task_file import read_task
-    from count01_lens.views.plots import draw_all
 
     if out is not None:
         _check_directory(out)
     if report is not None:
         check_file_to_write(report)
     asked = None if task is None else read_task(task)
-    model = load_checkpoint(checkpoint)
+    model = open_checkpoint(checkpoint)
     if groups == "all":
         check_exact(model.cfg.n_layers * model.cfg.n_heads)
     analysis = analyze_heads(model, asked, ablation=ablation, budget=budget)
     assert analysis.task is not None
+    typer.echo(heads_in_text(analysis))
     too_long = why_groups_take_long(analysis.data, analysis.task)
     n_heads = len(analysis.heads)
     if groups == "all" or (groups == "auto" and too_long is None and n_heads > 1):
@@ -121,7 +123,7 @@ def analyze(
         typer.echo(
             f"groups of heads are left out: {too_long} (--groups all measures them)", err=True
         )
-    typer.echo(repr(analysis))
+    typer.echo(f"\n{analysis.answer}")
     if n_heads > 1:
         typer.echo(f"\nCompete or cooperate?\n{analysis.verdict}")
     if report is not None:
@@ -129,10 +131,13 @@ def analyze(
         typer.echo(f"written to {report}: open it in a browser")
     if out is None:
         return
+    from count01_lens.models.stored import hooked
+    from count01_lens.views.plots import draw_all
+
     tables = {"heads": analysis.table, "pairs": analysis.pairs_table()}
     if analysis.known_groups is not None:
         tables["groups"] = analysis.groups()
-    _write_results(out, tables, draw_all(model, analysis))
+    _write_results(out, tables, draw_all(hooked(model), analysis))
     analysis.save(out / "analysis.safetensors")
 
 
@@ -146,12 +151,12 @@ def sweep(
     """
     from count01_lens.attention.sweeps import sweep_attention
     from count01_lens.counts.readout import ratio_names
-    from count01_lens.models.checkpoints import load_checkpoint
+    from count01_lens.models.checkpoints import open_checkpoint
     from count01_lens.models.task_of import language_for
-    from count01_lens.views.plots import plot_sweep
+    from count01_lens.views.count_plots import plot_sweep
 
     _check_directory(out)
-    model = load_checkpoint(checkpoint)
+    model = open_checkpoint(checkpoint)
     for ratio in ratio_names(language_for(model)):
         result = sweep_attention(model, ratio, progress=None)
         typer.echo(repr(result))

@@ -2,7 +2,8 @@
 
 One layer of causal attention without positions sees a sentence as how often each token occurs.
 Everything that would make it see more is a reason against. Where none of the known ones is found,
-the model is run once: on a few sentences it has to compute what its tables say.
+the model is run once: on a few sentences it has to compute what its tables say. A stored model
+needs no run: nobody can have put anything into it.
 """
 
 import itertools
@@ -22,6 +23,7 @@ from count01_lens.models.fingerprint import (
     overridden_methods,
 )
 from count01_lens.models.hooks import ablation_hooks, hooks_attached, z_hook
+from count01_lens.models.stored import Model, StoredModel
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import CountingLanguage, Place
 from count01_lens.tasks.counting_task import CountingTask
@@ -30,7 +32,7 @@ from count01_lens.tasks.places import COUNT01
 
 
 def why_not_counts(
-    model: HookedTransformer,
+    model: Model,
     task: CountingTask | CountingLanguage | None = None,
     *,
     ignore_hooks: bool = False,
@@ -50,12 +52,14 @@ def why_not_counts(
         True
     """
     language = language_for(model, task)
+    if isinstance(model, StoredModel):
+        return next(_against_config(model, language), None)
     reason = next(_reasons_against(model, language, ignore_hooks), None)
     return _found_by_running(model, language) if reason is None else reason
 
 
 def require_counts(
-    model: HookedTransformer,
+    model: Model,
     task: CountingTask | CountingLanguage | None = None,
     *,
     ignore_hooks: bool = False,
@@ -74,6 +78,15 @@ def _reasons_against(
     if not isinstance(model, HookedTransformer):
         yield f"expected a HookedTransformer, got {type(model).__name__}"
         return
+    yield from _against_config(model, language)
+    yield from _foreign_code(model)
+    hooked = [] if ignore_hooks else hooked_modules(model)
+    if hooked:
+        yield f"hooks are attached to it (at {', '.join(hooked)}), which counts would bypass"
+
+
+def _against_config(model: Model, language: CountingLanguage) -> Iterator[str]:
+    """What a model's config, and its table of positions, say against counts."""
     cfg = model.cfg
     if cfg.d_vocab != language.d_vocab or cfg.d_vocab_out != language.d_vocab:
         yield (
@@ -105,10 +118,6 @@ def _reasons_against(
     for option in ("attn_scores_soft_cap", "output_logits_soft_cap"):
         if getattr(cfg, option, -1.0) > 0:
             yield f"it has a soft cap ({option})"
-    yield from _foreign_code(model)
-    hooked = [] if ignore_hooks else hooked_modules(model)
-    if hooked:
-        yield f"hooks are attached to it (at {', '.join(hooked)}), which counts would bypass"
 
 
 _UNUSUAL_ATTENTION = {

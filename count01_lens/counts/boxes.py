@@ -21,9 +21,9 @@ from einops import einsum, rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.rounding import Precision, Roundings
+from count01_lens.models.stored import Model
 from count01_lens.tasks.counting import CountingLanguage
 
 _FINE = torch.float64  # what corners are computed in
@@ -181,7 +181,7 @@ class BoxBounds:
 
     def __init__(
         self,
-        model: HookedTransformer,
+        model: Model,
         dtype: torch.dtype,
         up_to: int,
         language: CountingLanguage,
@@ -248,7 +248,7 @@ class BoxBounds:
 
 
 def _slack(
-    model: HookedTransformer, dtype: torch.dtype, up_to: int, language: CountingLanguage
+    model: Model, dtype: torch.dtype, up_to: int, language: CountingLanguage
 ) -> Float[Tensor, "query token"]:
     """Bound the error of a logit in a dtype, with the query token before it, generously.
 

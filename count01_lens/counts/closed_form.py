@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from count01_lens.common.precision import at_least_float32, without_autocast
-from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import require_counts
 from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.stored import Model, attn_scale_of
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
@@ -89,7 +89,7 @@ class CountForm:
     @classmethod
     def from_models(
         cls,
-        models: Sequence[HookedTransformer],
+        models: Sequence[Model],
         dtype: torch.dtype | None = None,
         *,
         task: CountingTask | CountingLanguage | None = None,
@@ -110,7 +110,7 @@ class CountForm:
         for model in models:
             require_counts(model, language, ignore_hooks=ignore_hooks)
         shapes = {(m.cfg.d_model, m.cfg.n_heads, m.cfg.d_head) for m in models}
-        scales = {float(m.blocks[0].attn.attn_scale) for m in models}
+        scales = {attn_scale_of(m) for m in models}
         if len(shapes) > 1 or len(scales) > 1:
             raise ValueError(
                 "models: expected one (d_model, n_heads, d_head) and one attn_scale, "
@@ -123,7 +123,7 @@ class CountForm:
     @classmethod
     def magnitudes(
         cls,
-        model: HookedTransformer,
+        model: Model,
         dtype: torch.dtype,
         *,
         task: CountingTask | CountingLanguage | None = None,
@@ -146,7 +146,7 @@ class CountForm:
             name: (parameter.abs() + floor).unsqueeze(0)
             for name, parameter in count_parameters(model, dtype).items()
         }
-        scale = abs(float(model.blocks[0].attn.attn_scale))
+        scale = abs(attn_scale_of(model))
         return cls.from_parameters(parameters, scale, language)
 
     def with_outputs_of(
@@ -244,7 +244,7 @@ class CountForm:
 
 
 def count_parameters(
-    model: HookedTransformer, dtype: torch.dtype | None = None
+    model: Model, dtype: torch.dtype | None = None
 ) -> dict[str, Float[Tensor, "..."]]:
     """Take the parameters that tables are made from, by name, also where two share one tensor.
 

@@ -15,11 +15,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from count01_lens.common.fingerprints import hash_of
-from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.boxes import BoxBounds, Boxes, Decisions
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.counts.rounding import RoundingErrors
+from count01_lens.models.stored import Model
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.decisions import answer_margin, eos_margin, is_right, says_answer
 
@@ -44,7 +44,7 @@ class Exhaustion:
 
     def __init__(
         self,
-        model: HookedTransformer,
+        model: Model,
         up_to: int,
         dtype: torch.dtype,
         keep: int,

@@ -17,9 +17,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from count01_lens.common.text import as_written, sum_of_terms
-from count01_lens.common.types import Array, HookedTransformer
+from count01_lens.common.types import Array
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.models.hooks import check_heads
+from count01_lens.models.stored import Model
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.dataset import CountsLike, as_counts
 from count01_lens.tasks.places import COUNT01
@@ -27,7 +28,7 @@ from count01_lens.tasks.places import COUNT01
 _SAFE_EXPONENT = 900  # 2^900 times any count is still a number
 
 
-def qk_table(model: HookedTransformer, head: int) -> pd.DataFrame:
+def qk_table(model: Model, head: int) -> pd.DataFrame:
     """Attention scores of a head: a row per query token, a column per key token.
 
     Example:
@@ -41,7 +42,7 @@ def qk_table(model: HookedTransformer, head: int) -> pd.DataFrame:
     return pd.DataFrame(form.scores[0, head].numpy(), *names)
 
 
-def ov_table(model: HookedTransformer, head: int) -> pd.DataFrame:
+def ov_table(model: Model, head: int) -> pd.DataFrame:
     """What attending to a token alone adds to each logit: a row per token, a column per logit.
 
     Example:

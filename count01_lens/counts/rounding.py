@@ -13,9 +13,9 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from count01_lens.common.types import HookedTransformer
-from count01_lens.counts.closed_form import CountForm, smallest_safe
+from count01_lens.counts.closed_form import CountForm, count_parameters, smallest_safe
 from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.stored import Model, attn_scale_of
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.places import COUNT01
 
@@ -71,15 +71,15 @@ class Roundings:
     logit: int
 
     @classmethod
-    def of(cls, model: HookedTransformer, dtype: torch.dtype) -> "Roundings":
+    def of(cls, model: Model, dtype: torch.dtype) -> "Roundings":
         """Count the terms of a model that is run in a dtype."""
-        attn, cfg = model.blocks[0].attn, model.cfg
-        reads = torch.cat([attn.W_Q, attn.W_K, attn.W_V])
-        biases = torch.stack([attn.b_Q, attn.b_K, attn.b_V])
+        cfg, weights = model.cfg, count_parameters(model)
+        reads = torch.cat([weights[f"blocks.0.attn.W_{letter}"] for letter in "QKV"])
+        biases = torch.stack([weights[f"blocks.0.attn.b_{letter}"] for letter in "QKV"])
         terms = einsum(_nonzero(model.W_E), _nonzero(reads), "t d_model, h d_model d -> t h d")
         value = int(terms.max()) + int(biases.any())
         # The scale is rounded, maybe inverted, and applied; in the compact form log n is added.
-        score = 2 * value + cfg.d_head + (0 if attn.attn_scale == 1 else 3) + 1
+        score = 2 * value + cfg.d_head + (0 if attn_scale_of(model) == 1 else 3) + 1
         logit = cfg.n_heads * cfg.d_head + int(_nonzero(model.W_U).sum(dim=0).max()) + 3
         if torch.finfo(dtype).eps <= torch.finfo(model.W_E.dtype).eps:
             return cls(score, value, logit)
@@ -104,7 +104,7 @@ class MarginBound:
 
     def __init__(
         self,
-        model: HookedTransformer,
+        model: Model,
         dtype: torch.dtype,
         pair: tuple[int, int] = (0, 1),
         language: CountingLanguage = COUNT01,
@@ -117,7 +117,7 @@ class MarginBound:
         floor, gamma = precision.lost / precision.unit, precision.gamma
         self.form = form = CountForm.from_models([model], dtype=_FINE, task=language)
         magnitudes = CountForm.magnitudes(model, _FINE, task=language, floor=floor)
-        scale = abs(float(model.blocks[0].attn.attn_scale))
+        scale = abs(attn_scale_of(model))
 
         scores = form.scores[0, :, equals, before]
         products = magnitudes.scores[0, :, equals, before]
@@ -216,7 +216,7 @@ class RoundingErrors:
 
     def __init__(
         self,
-        model: HookedTransformer,
+        model: Model,
         dtype: torch.dtype,
         up_to: int,
         language: CountingLanguage = COUNT01,
@@ -273,11 +273,13 @@ def _read(
     return einsum(values, weights, "head key d_head, head d_head -> head key")
 
 
-def _largest(model: HookedTransformer, magnitudes: CountForm, scale: float) -> float:
+def _largest(model: Model, magnitudes: CountForm, scale: float) -> float:
     """Bound everything that is computed on the way to the margin, to see that it is finite."""
-    attn = model.blocks[0].attn
-    size = {name: value.detach().cpu().to(_FINE).abs() for name, value in attn.state_dict().items()}
-    embedding = model.W_E.detach().cpu().to(_FINE).abs()
+    size = {
+        name.removeprefix("blocks.0.attn."): value.abs()
+        for name, value in count_parameters(model, _FINE).items()
+    }
+    embedding = size["embed.W_E"]
     reads = [embedding @ size[f"W_{letter}"] + size[f"b_{letter}"][:, None] for letter in "QKV"]
     outputs = magnitudes.values[0].amax(dim=1)
     written = einsum(outputs, size["W_O"], "head d_head, head d_head d_model -> d_model")

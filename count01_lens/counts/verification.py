@@ -17,12 +17,12 @@ from torch import Tensor
 from count01_lens.common.progress import counted
 from count01_lens.common.text import percent_in_column
 from count01_lens.common.threads import workers
-from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_dtype, check_int
 from count01_lens.counts.applies import require_counts
 from count01_lens.counts.exhaustion import Exhaustion, Found, merged
 from count01_lens.counts.kept_slabs import KeptSlabs
-from count01_lens.models.task_of import language_for
+from count01_lens.models.stored import Model
+from count01_lens.models.task_of import known_task, language_for
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.places import COUNT01
@@ -150,7 +150,7 @@ class Verification:
 
 
 def verify(
-    model: HookedTransformer,
+    model: Model,
     up_to: int | None = None,
     *,
     task: CountingTask | None = None,
@@ -182,7 +182,7 @@ def verify(
     """
     language = language_for(model, task)
     if up_to is None:
-        known = task or getattr(getattr(model, "tokenizer", None), "counting_task", None)
+        known = task or known_task(model)
         up_to = known.up_to if isinstance(known, CountingTask) else _UP_TO
     up_to = check_int("up_to", up_to, at_least=0)
     keep = check_int("keep", keep, at_least=0)

@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from count01_lens.common.progress import track
-from count01_lens.common.types import Array, HookedTransformer
+from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice
 from count01_lens.heads import games
 from count01_lens.heads.answer import answer_of, text_of, verdict_of
@@ -41,6 +41,7 @@ from count01_lens.heads.sampling import (
 from count01_lens.heads.structure import Structure, find_structure
 from count01_lens.heads.tables import head_labels
 from count01_lens.heads.verdict import Verdict, judged_metrics
+from count01_lens.models.stored import Model
 from count01_lens.tasks.prompts import Task
 
 
@@ -89,7 +90,7 @@ class HeadAnalysis:
     known_groups: AllGroups | None = field(default=None, repr=False)
     independent: Mapping[str, IndependentHeads] = field(default_factory=dict, repr=False)
     sampled: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
-    model: HookedTransformer | None = field(default=None, repr=False)
+    model: Model | None = field(default=None, repr=False)
     task: Task | None = field(default=None, repr=False)
 
     @cached_property
@@ -287,7 +288,7 @@ class HeadAnalysis:
 
         return read_analysis(Path(path))
 
-    def check_made_from(self, model: HookedTransformer, task: Task) -> None:
+    def check_made_from(self, model: Model, task: Task) -> None:
         """Raise if this is of another model, or of other data, than what is shown beside it."""
         self.made_from.check(model, runner_for_task(model, task), task)
 

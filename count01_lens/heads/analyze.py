@@ -7,7 +7,6 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_choice, check_int, check_seed
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.ends import Ends, measure_ends
@@ -21,6 +20,7 @@ from count01_lens.heads.runners import CountRunner
 from count01_lens.heads.tables import count_table, head_table, pair_matrices, strongest
 from count01_lens.heads.verdict import judged_metrics
 from count01_lens.models.hooks import head_names
+from count01_lens.models.stored import Model
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Task
@@ -29,7 +29,7 @@ BUDGET = 2000
 
 
 def analyze_heads(
-    model: HookedTransformer,
+    model: Model,
     task: Task | Splits | None = None,
     *,
     probe: Any = None,

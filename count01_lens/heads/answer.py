@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from count01_lens.common.text import plural, short
 from count01_lens.heads.ends import ends_of_groups
 from count01_lens.heads.groups import LARGEST_EXACT
-from count01_lens.heads.metrics import CATEGORIES, FAILED, SUCCESSFUL
+from count01_lens.heads.metrics import CATEGORIES
 from count01_lens.heads.tables import head_labels
+from count01_lens.heads.thresholds import FAILED, SUCCESSFUL
 from count01_lens.heads.verdict import Verdict, finding_of, judged_metrics
 
 if TYPE_CHECKING:
@@ -52,9 +53,14 @@ def answer_of(analysis: "HeadAnalysis") -> str:
 
 def text_of(analysis: "HeadAnalysis") -> str:
     """The answer, how well the whole model does, and a line for each head."""
+    return f"{analysis.answer}\n{heads_in_text(analysis)}"
+
+
+def heads_in_text(analysis: "HeadAnalysis") -> str:
+    """How well the whole model does, and a line for each head; known before any groups are."""
     learned = ["learned_readout", "learned_readout_off"]
     shown = analysis.table.drop(columns=learned, errors="ignore")
     accuracy = ", ".join(f"{name} {value:.4f}" for name, value in analysis.accuracy.items())
-    lines = [analysis.answer, f"whole model on the test split: {accuracy}"]
+    lines = [f"whole model on the test split: {accuracy}"]
     lines += [shown.to_string(index=False, float_format=short)]
     return "\n".join([*lines, *(f"note: {note}" for note in analysis.notes)])

@@ -31,9 +31,10 @@ from count01_lens.heads.group_measures import (
     measure_groups,
 )
 from count01_lens.heads.groups import LARGEST_EXACT
+from count01_lens.heads.made_from import n_models
 from count01_lens.heads.metrics import CATEGORIES, METRICS
 from count01_lens.heads.verdict import DOES, judged_metrics, word_of
-from count01_lens.models.checkpoints import load_checkpoint
+from count01_lens.models.checkpoints import open_checkpoint
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Task
 
@@ -184,7 +185,7 @@ def compare_heads(
             )
     check_which(1, groups, probes)
     opened = {
-        name: load_checkpoint(model) if isinstance(model, str | PathLike) else model
+        name: open_checkpoint(model) if isinstance(model, str | PathLike) else model
         for name, model in models.items()
     }
     rows, measured, notes, seen = [], {}, [], dict[str, HeadAnalysis]()
@@ -211,7 +212,7 @@ def compare_heads(
 
 def _mixed(analyses: Mapping[str, HeadAnalysis]) -> list[str]:
     """Say where models are the same, or were not asked or not measured in the same way."""
-    again = len(analyses) - len({each.made_from.model for each in analyses.values()})
+    again = len(analyses) - n_models([each.made_from for each in analyses.values()])
     twice = [f"{plural(again, 'model')} given more than once: intervals over models count it again"]
     found: dict[str, set[str]] = {
         "asked about different tasks or data": {each.made_from.task for each in analyses.values()},

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from count01_lens.common.text import listed
-from count01_lens.common.types import Array, HookedTransformer
+from count01_lens.common.types import Array
 from count01_lens.heads.group_runs import GroupLogits, group_logits
 from count01_lens.heads.hook_runner import Attribution, HookRunner, Runner
 from count01_lens.heads.made_from import MadeFrom
@@ -20,8 +20,10 @@ from count01_lens.heads.replacements import Mode, Replacement
 from count01_lens.heads.runners import check_ids, runner_for
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.fingerprint import hooked_modules
+from count01_lens.models.stored import Model, hooked
 from count01_lens.models.task_of import counting_task_for
 from count01_lens.tasks.count01 import as_task
+from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Question, Task
 
@@ -234,18 +236,22 @@ def collect(
     )
 
 
-def head_data(model: HookedTransformer, task: Task | Splits | None = None) -> HeadData:
+def head_data(model: Model, task: Task | Splits | None = None) -> HeadData:
     """Collect what the metrics need of a model, run in whatever way is right for it."""
     task = task_for(model, task)
     return collect(runner_for_task(model, task), task)
 
 
-def task_for(model: HookedTransformer, task: Task | Splits | None) -> Task:
+def task_for(model: Model, task: Task | Splits | None) -> Task:
     """Return a task in the tokens of a model, by default the one that it was built for."""
-    return counting_task_for(model) if task is None else as_task(task).for_model(model)
+    if task is None:
+        return counting_task_for(model)
+    asked = as_task(task)
+    # Others may have texts, for which the model's tokenizer is asked.
+    return asked if isinstance(asked, CountingTask) else asked.for_model(hooked(model))
 
 
-def runner_for_task(model: HookedTransformer, task: Task) -> Runner:
+def runner_for_task(model: Model, task: Task) -> Runner:
     """Choose how a model is run on a task; raise if it is not over the task's tokens."""
     questions = task.questions.values()
     runner = runner_for(model, *(part for asked in questions for part in (asked.train, asked.test)))

@@ -5,7 +5,7 @@ checkpoint, a report and a model that somebody may have changed, groups of heads
 after the heads alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from count01_lens.common.types import Array, HookedTransformer
+from count01_lens.common.types import Array
 from count01_lens.heads.hook_runner import Runner
 from count01_lens.heads.runners import CountRunner
-from count01_lens.models.fingerprint import fingerprint
+from count01_lens.models.fingerprint import contents, fingerprint
+from count01_lens.models.stored import Model, StoredModel
 from count01_lens.tasks.prompts import Task
 
 _FEW = 8
@@ -67,21 +68,28 @@ class MadeFrom:
     """A model as it was, and a task.
 
     Attributes:
-        model: fingerprint of its weights, its config and its modules.
+        known_by: fingerprint of the model's weights, its config and its modules; or a stored model
+            itself, which does not change, as long as nobody asks for its fingerprint.
         task: fingerprint of the prompts.
         seen: what the model did on a few of them; hooks have no fingerprint, but an effect.
     """
 
-    model: str
+    known_by: str | StoredModel
     task: str
     seen: Seen
 
-    @classmethod
-    def of(cls, model: HookedTransformer, runner: Runner, task: Task) -> "MadeFrom":
-        """Note what is going to be measured."""
-        return cls(fingerprint(model), task.fingerprint, Seen.by(runner, task))
+    @property
+    def model(self) -> str:
+        """Fingerprint of the model."""
+        return self.known_by if isinstance(self.known_by, str) else fingerprint(self.known_by)
 
-    def check_weights(self, model: HookedTransformer, name: str = "model") -> None:
+    @classmethod
+    def of(cls, model: Model, runner: Runner, task: Task) -> "MadeFrom":
+        """Note what is going to be measured."""
+        known_by = model if isinstance(model, StoredModel) else fingerprint(model)
+        return cls(known_by, task.fingerprint, Seen.by(runner, task))
+
+    def check_weights(self, model: Model, name: str = "model") -> None:
         """Raise if this is another model, or if it was changed since."""
         if fingerprint(model) != self.model:
             raise ValueError(
@@ -89,7 +97,7 @@ class MadeFrom:
                 "modules; it was changed since, or it is another: analyse it again"
             )
 
-    def check(self, model: HookedTransformer, runner: Runner, task: Task) -> None:
+    def check(self, model: Model, runner: Runner, task: Task) -> None:
         """Raise if model or task are not what was measured, or if hooks make it do other things."""
         if task.fingerprint != self.task:
             raise ValueError(
@@ -98,3 +106,12 @@ class MadeFrom:
             )
         self.check_weights(model)
         self.seen.check(Seen.by(runner, task))
+
+
+def n_models(made_from: Collection[MadeFrom]) -> int:
+    """Count how many different models there are; stored ones are told apart by what they hold."""
+    models = [each.known_by for each in made_from]
+    stored = [model for model in models if isinstance(model, StoredModel)]
+    if len(stored) == len(models):
+        return len(set(map(contents, stored)))
+    return len({each.model for each in made_from})

@@ -17,6 +17,7 @@ from count01_lens.common.threads import workers
 from count01_lens.common.types import Array
 from count01_lens.heads.head_data import AskedHeads, HeadData, check_finite
 from count01_lens.heads.probe_fits import Fits, fit_probes
+from count01_lens.heads.thresholds import FAILED, SUCCESSFUL
 
 Masks = Bool[Array, "group head"]
 Starts = Float[Array, "group row feature_and_bias"]
@@ -33,9 +34,6 @@ _NOTED = 1024  # groups whose right answers are kept until they are noted
 _ROUNDINGS, _ROUNDINGS_OF_HALF = 64, 4
 _HALF = float(np.finfo(np.float16).eps)
 
-# What heads are called by the accuracy of their probe: the paper's bound, and ours for "close to a
-# coin flip".
-SUCCESSFUL, FAILED = 0.98, 0.60
 CATEGORIES = ("successful", "mixed", "failed")
 
 

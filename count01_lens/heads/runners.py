@@ -23,9 +23,10 @@ from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.heads.guard import TwoRoads, checked_once
 from count01_lens.heads.hook_runner import Attribution, HookRunner, Intervention, Outputs, Runner
-from count01_lens.models.build import check_model
+from count01_lens.models.build import check_model, check_tokens
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.fingerprint import exact_copy, fingerprint
+from count01_lens.models.stored import Model, StoredModel, hooked
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import At, CountingLanguage
 from count01_lens.tasks.counting_task import CountPrompts
@@ -46,7 +47,7 @@ class CountRunner:
     """
 
     form: CountForm
-    model: HookedTransformer | None = None
+    model: Model | None = None
     interventions: tuple[Intervention, ...] = ()
     why_not_counts: ClassVar[None] = None
 
@@ -99,7 +100,7 @@ class CountRunner:
                 f"{intervention}: expected a model to run on sequences, got its tables alone"
             )
         reason = f"{type(intervention).__name__} cannot be told from counts"
-        return HookRunner(self.model, reason, interventions)
+        return HookRunner(hooked(self.model), reason, interventions)
 
     def _asked(self, prompts: Asked) -> Multiplicities:
         if not isinstance(prompts, CountPrompts):
@@ -111,16 +112,19 @@ class CountRunner:
         return Multiplicities.of(prompts.counts, prompts.place, self.form.scores.dtype)
 
 
-def _check_on_counts(
-    model: HookedTransformer, intervention: Intervention, language: CountingLanguage
-) -> None:
+def _check_on_counts(model: Model, intervention: Intervention, language: CountingLanguage) -> None:
     """Raise unless an intervention does to tables what it does to the model itself.
 
-    Each kind is tried once on each model, by itself, on a few sentences.
+    Each kind is tried once on each model, by itself, on a few sentences. Stored models are plain:
+    what the library's own kinds do to them is known without a run.
     """
+    parts: Sequence[Intervention] = getattr(intervention, "parts", (intervention,))
+    if isinstance(model, StoredModel) and all(map(_of_the_library, parts)):
+        return
+    tried = hooked(model)
 
     def check(part: Intervention) -> None:
-        exact, counts = exact_copy(model), few_sentences(model, language)
+        exact, counts = exact_copy(tried), few_sentences(tried, language)
         form = CountForm.from_models([exact], task=language)
         by_hooks, by_counts = (
             HookRunner(exact, interventions=(part,)),
@@ -135,16 +139,23 @@ def _check_on_counts(
             one, other = by_hooks.logits(asked), by_counts.logits(asked)
             TwoRoads(name, one, other, one.dtype, size).check()
 
-    for part in getattr(intervention, "parts", (intervention,)):
-        checked_once("on counts", (fingerprint(model), language, type(part)), partial(check, part))
+    for part in parts:
+        checked_once("on counts", (fingerprint(tried), language, type(part)), partial(check, part))
 
 
-def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:
+def _of_the_library(intervention: Intervention) -> bool:
+    return type(intervention).__module__.startswith("count01_lens.")
+
+
+def runner_for(model: Model, *prompts: Asked) -> Runner:
     """Choose how a model is run on prompts: on counts where that is exact, else by hooks."""
     counted = [each for each in prompts if isinstance(each, CountPrompts)]
     as_counts = len(counted) == len(prompts)
     language = counted[0].language if counted else COUNT01
-    check_model(model, d_vocab=language.d_vocab if as_counts else None)
+    if not isinstance(model, StoredModel):
+        check_model(model, d_vocab=language.d_vocab if as_counts else None)
+    elif as_counts:  # the rest was checked when it was read
+        check_tokens(model.cfg, language.d_vocab)
     if model.cfg.positional_embedding_type == "alibi" and model.cfg.attention_dir != "causal":
         raise ValueError(
             "model: expected causal attention with ALiBi, got attention in both directions, for "
@@ -161,7 +172,7 @@ def runner_for(model: HookedTransformer, *prompts: Asked) -> Runner:
     )
     if reason is None:
         return CountRunner(CountForm.from_models([model], task=language), model)
-    return HookRunner(model, why_not_counts=reason)
+    return HookRunner(hooked(model), why_not_counts=reason)
 
 
 def check_ids(name: str, largest: int, d_vocab: int) -> None:
@@ -172,7 +183,7 @@ def check_ids(name: str, largest: int, d_vocab: int) -> None:
         )
 
 
-def check_length(model: HookedTransformer, prompts: Prompts) -> None:
+def check_length(model: Model, prompts: Prompts) -> None:
     """Raise if a model cannot read prompts as far as it has to."""
     causal = model.cfg.attention_dir == "causal"
     lengths = [at + 1 for at in prompts.positions] if causal else list(map(len, prompts.tokens))

@@ -119,6 +119,16 @@ def make_hooked_transformer(
         )
 
 
+def check_tokens(cfg: Any, d_vocab: int) -> None:
+    """Raise unless the config of a model is of one over so many tokens."""
+    if {cfg.d_vocab, cfg.d_vocab_out} != {d_vocab}:
+        task = "Count01" if d_vocab == D_VOCAB else "the task"
+        raise ValueError(
+            f"model: expected the {d_vocab} tokens of {task}, got {cfg.d_vocab} "
+            f"(and {cfg.d_vocab_out} logits)"
+        )
+
+
 def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
     """Raise unless this is a HookedTransformer with finite weights over so many tokens, or any.
 
@@ -129,12 +139,8 @@ def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
 
     if not isinstance(model, HookedTransformer):
         raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
-    if d_vocab is not None and {model.cfg.d_vocab, model.cfg.d_vocab_out} != {d_vocab}:
-        task = "Count01" if d_vocab == D_VOCAB else "the task"
-        raise ValueError(
-            f"model: expected the {d_vocab} tokens of {task}, got {model.cfg.d_vocab} "
-            f"(and {model.cfg.d_vocab_out} logits)"
-        )
+    if d_vocab is not None:
+        check_tokens(model.cfg, d_vocab)
     if model.cfg.n_layers < 1:
         raise ValueError("model: expected at least one layer, got none: it has no heads")
     for layer, hook in itertools.product(range(model.cfg.n_layers), ("pattern", "z")):

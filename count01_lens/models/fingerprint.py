@@ -5,14 +5,16 @@ its fingerprint, which is compared wherever two things have to be of the same mo
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from count01_lens.common.fingerprints import hash_of
 from count01_lens.common.types import HookedTransformer
+from count01_lens.models.stored import Model, StoredModel, hooked
 
 # Fields of a config that do not change what a model computes: where it came from and where it is,
 # how it was initialised, and which of its hooks are switched on.
@@ -25,13 +27,22 @@ _INERT = {
 }  # fmt: skip
 
 
-def fingerprint(model: HookedTransformer) -> str:
+def fingerprint(model: Model) -> str:
     """Hash all that a model is, but for its precision, its device and the hooks attached to it.
 
     Weights are read as float64, which all of them can be without rounding: `model.double()` is
     still the same model.
     """
-    return hash_of(_parts(model))
+    return hash_of(_parts(hooked(model)))
+
+
+def contents(model: StoredModel) -> str:
+    """Hash cfg and weights of a stored model, which needs no TransformerLens.
+
+    Two of them are the same if and only if the fingerprints of the two are: what modules stored
+    models have follows from their cfg.
+    """
+    return hash_of([*_fields(vars(model.cfg)), *_tensors(sorted(model.state_dict().items()))])
 
 
 def overridden_methods(module: torch.nn.Module) -> list[str]:
@@ -73,17 +84,21 @@ def _parts(model: HookedTransformer) -> Iterator[str | bytes]:
     for name, module in model.named_modules():
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
         yield f"{name}: {kind} {overridden_methods(module)} {_settings(module) if name else ''}"
-    yield from _fields(model.cfg)
+    yield from _fields(model.cfg.to_dict())
     for module in model.modules():  # most share the model's
         if getattr(module, "cfg", model.cfg) is not model.cfg:
-            yield from _fields(module.cfg)
-    for name, tensor in model.state_dict().items():
+            yield from _fields(module.cfg.to_dict())
+    yield from _tensors(model.state_dict().items())
+
+
+def _tensors(state: Iterable[tuple[str, Tensor]]) -> Iterator[str | bytes]:
+    for name, tensor in state:
         yield f"{name} {list(tensor.shape)}"
         yield tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes()
 
 
-def _fields(cfg: Any) -> Iterator[str]:
-    for field, value in sorted(cfg.to_dict().items()):
+def _fields(cfg: Mapping[str, Any]) -> Iterator[str]:
+    for field, value in sorted(cfg.items()):
         if field not in _INERT:
             yield f"{field} = {_plain(value)!r}"
 

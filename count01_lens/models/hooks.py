@@ -16,6 +16,7 @@ from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import is_int
+from count01_lens.models.stored import Model
 
 HeadName = int | tuple[int, int]
 Hook = Callable[..., Tensor]
@@ -24,7 +25,7 @@ TorchHook = tuple[torch.nn.Module, str, Callable[..., Any], dict[str, bool]]
 _TOKENS_AT_ONCE, _FEWEST_ROWS = 8192, 16
 
 
-def head_names(model: HookedTransformer) -> list[tuple[int, int]]:
+def head_names(model: Model) -> list[tuple[int, int]]:
     """List every head as (layer, head), in the order of all per-head results."""
     return list(itertools.product(range(model.cfg.n_layers), range(model.cfg.n_heads)))
 
@@ -139,7 +140,7 @@ def torch_hooks(hooks: Iterable[TorchHook]) -> Iterator[None]:
                 del registry[key]
 
 
-def check_heads(model: HookedTransformer, heads: Iterable[HeadName]) -> list[int]:
+def check_heads(model: Model, heads: Iterable[HeadName]) -> list[int]:
     """Return the numbers of heads given as numbers or (layer, head) pairs; raise if there is none.
 
     A plain number names a head of a one-layer model, or counts through the layers of a deeper one.

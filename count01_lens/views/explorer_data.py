@@ -8,20 +8,23 @@ import ast
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from count01_lens.common.types import Array, HookedTransformer
+from count01_lens.common.types import Array
 from count01_lens.counts.applies import why_not_counts
 from count01_lens.counts.closed_form import CountForm
-from count01_lens.heads.analysis import HeadAnalysis
-from count01_lens.heads.metrics import FAILED, SUCCESSFUL
-from count01_lens.models.task_of import counting_task_for
+from count01_lens.heads.thresholds import FAILED, SUCCESSFUL
+from count01_lens.models.stored import Model
+from count01_lens.models.task_of import counting_task_for, reads_a_counting_task
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Split, Splits
+
+if TYPE_CHECKING:  # an explored model may have one; most have none, and need nothing of it
+    from count01_lens.heads.analysis import HeadAnalysis
 
 _TYPES = {"f": "f8", 1: "u1", 2: "u2", 4: "u4"}
 _OPERATIONS: dict[type, str] = {
@@ -45,9 +48,9 @@ class Explored:
             it is just called `model`.
     """
 
-    model: HookedTransformer
+    model: Model
     task: CountingTask | Splits | None = None
-    analysis: HeadAnalysis | None = None
+    analysis: "HeadAnalysis | None" = None
     name: str = "model"
     python: str | None = None
 
@@ -110,8 +113,7 @@ def _task_code(each: Explored, task: CountingTask) -> str:
     if own.language == task.language and torch.equal(
         own.splits.test.counts, task.splits.test.counts
     ):
-        known = hasattr(each.model.tokenizer, "counting_task")
-        return "cl.task_of(model)" if known else "cl.Count01()"
+        return "cl.task_of(model)" if reads_a_counting_task(each.model) else "cl.Count01()"
     if isinstance(each.task, Splits):
         return "cl.Count01(splits)"
     return "analysis.task" if each.task is None else "task"
@@ -167,7 +169,7 @@ def _split(split: Split) -> dict[str, Any]:
     }
 
 
-def _known(analysis: HeadAnalysis) -> dict[str, Any]:
+def _known(analysis: "HeadAnalysis") -> dict[str, Any]:
     """What an analysis knows that is not computed in the browser: ranks, pairs, Shapley values."""
     known: dict[str, Any] = {
         "answer": analysis.answer,

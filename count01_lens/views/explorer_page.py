@@ -3,12 +3,11 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from count01_lens.common.types import HookedTransformer
-from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.prompts import Task
 from count01_lens.views.document import render, write_page
@@ -16,6 +15,9 @@ from count01_lens.views.explorer_data import Explored, explorer_data
 from count01_lens.views.explorer_module import explorer_module, explorer_style
 from count01_lens.views.pieces import paragraph
 from count01_lens.views.report_page import Part
+
+if TYPE_CHECKING:
+    from count01_lens.heads.analysis import HeadAnalysis
 
 
 def write_explorer(path: Path, explored: Sequence[Explored], title: str = "Explorer") -> Path:
@@ -48,7 +50,7 @@ def explorer_element(data: dict[str, Any], *, alone: bool = False) -> Markup:
 
 
 def explorer_part(
-    analysis: HeadAnalysis, model: HookedTransformer | None, task: Task | None
+    analysis: "HeadAnalysis", model: HookedTransformer | None, task: Task | None
 ) -> Part | None:
     """The explorer as a part of a report; None where counts do not apply, or there is no model."""
     if model is None or not isinstance(task, CountingTask) or analysis.counts is None:

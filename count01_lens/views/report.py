@@ -16,6 +16,7 @@ from count01_lens.common.types import HookedTransformer
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint
+from count01_lens.models.stored import hooked
 from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.prompts import Task
 from count01_lens.views.attention_view import show_attention
@@ -42,7 +43,8 @@ def write_report(
     """Write the report of an analysis; `HeadAnalysis.report` describes it."""
 
     def make() -> str:
-        info, model, task = None, analysis.model, analysis.task
+        info, task = None, analysis.task
+        model = None if analysis.model is None else hooked(analysis.model)
         if checkpoint is not None:
             info, saved = checkpoint_info(checkpoint), load_checkpoint(checkpoint)
             analysis.made_from.check_weights(saved, f"checkpoint {checkpoint}")

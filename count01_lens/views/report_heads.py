@@ -7,7 +7,8 @@ from markupsafe import Markup
 
 from count01_lens.common.text import number, percent, signed
 from count01_lens.heads.analysis import HeadAnalysis
-from count01_lens.heads.metrics import FAILED, METRICS, SUCCESSFUL, metrics_of, right_by_majority
+from count01_lens.heads.metrics import METRICS, metrics_of, right_by_majority
+from count01_lens.heads.thresholds import FAILED, SUCCESSFUL
 from count01_lens.views import plots
 from count01_lens.views.effect_plots import EFFECTS, effects_in_words, has_effects
 from count01_lens.views.pieces import badge, bullets, figures, paragraph, table, unfolding

@@ -12,6 +12,7 @@ from count01_lens.common.text import plural
 from count01_lens.common.types import HookedTransformer
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.tables import head_labels
+from count01_lens.models.stored import Model, hooked
 from count01_lens.tasks.count01 import Count01
 
 LONGEST_TOKEN = 24  # characters of a token that are shown
@@ -38,7 +39,7 @@ class Words:
     is_count01: bool
 
     @classmethod
-    def of(cls, analysis: HeadAnalysis, model: HookedTransformer | None = None) -> "Words":
+    def of(cls, analysis: HeadAnalysis, model: Model | None = None) -> "Words":
         """Find the words; the tokenizer of the model is asked for the texts of tokens."""
         model = analysis.model if model is None else model
         return cls(
@@ -124,10 +125,11 @@ def _shown(text: str, token: int) -> str:
     return seen if len(seen) <= LONGEST_TOKEN else seen[: LONGEST_TOKEN - 1] + "…"
 
 
-def _answers(analysis: HeadAnalysis, model: HookedTransformer | None) -> tuple[str, ...]:
+def _answers(analysis: HeadAnalysis, model: Model | None) -> tuple[str, ...]:
     if of_count01(analysis):
         return "'4'", "'5'"
     n = analysis.data.answer.rest.shape[1]
     if analysis.task is None:
         return tuple(f"choice {number}" for number in range(n))
-    return tuple(output_texts(model, analysis.task.questions["answer"].choices))
+    choices = analysis.task.questions["answer"].choices
+    return tuple(output_texts(None if model is None else hooked(model), choices))

@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 import count01_lens as cl
 from count01_lens.common.storage import DamagedFileError
 from count01_lens.jobs.results import ResultError, ResultStore, encode
 from count01_lens.jobs.running import Job
+from count01_lens.models.checkpoints import open_checkpoint
+from count01_lens.models.stored import StoredModel
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.run_directory import RunDirectoryError
 from count01_lens.training.training_run import TrainResult
@@ -57,8 +60,17 @@ def make_checkpoint(place: Path, seed: int) -> None:
 
 
 def read_checkpoint(place: Path) -> dict[str, Any]:
-    """Parameters, cfg, flags, and what is known."""
-    model = cl.load_checkpoint(place / "checkpoint")
+    """Parameters, cfg, flags, and what is known; without TransformerLens it has to be the same."""
+    try:
+        model = cl.load_checkpoint(place / "checkpoint")
+    except cl.CheckpointError:
+        open_checkpoint(place / "checkpoint")  # which raises, too
+        raise AssertionError("refused by TransformerLens only") from None
+    opened = open_checkpoint(place / "checkpoint")
+    if isinstance(opened, StoredModel):
+        assert vars(opened.cfg) == model.cfg.to_dict()
+        for name, weight in model.state_dict().items():
+            assert torch.equal(opened.state_dict()[name].to(weight.dtype), weight)
     cfg = {name: str(value) for name, value in model.cfg.to_dict().items()}
     flags = {f"flag {name}": p.requires_grad for name, p in model.named_parameters()}
     tensors = {name: bits(tensor.numpy()) for name, tensor in model.state_dict().items()}

@@ -11,8 +11,10 @@ from count01_lens.attention.patches import Ratios
 from count01_lens.common.remembered import Remembered
 from count01_lens.heads import guard
 from count01_lens.heads.runners import CountRunner, HookRunner, as_prompts, head_outputs, runner_for
+from count01_lens.models.checkpoints import example_file, open_checkpoint
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.hooks import hooks_attached
+from count01_lens.models.stored import StoredModel
 from tests.helpers import TINY, deep_model, two_layers
 
 PROMPTS = as_prompts(TINY.test)
@@ -160,6 +162,26 @@ def test_an_intervention_that_differs_on_tables_is_refused():
         runner.under(Wrong(w01=1.0, w02=2.0))
     with pytest.raises(ValueError, match="Wrong: logits at '=', on counts and by hooks"):
         runner.under(cl.Ablate([1]) + Wrong(w01=1.0, w02=2.0))
+
+
+def test_on_a_stored_model_only_interventions_of_others_are_tried():
+    runner = runner_for(open_checkpoint(example_file("accurate")), PROMPTS)
+    assert isinstance(runner, CountRunner)
+    assert isinstance(runner.model, StoredModel)
+    ours = runner.under(Ratios(w01=1.0, w02=2.0) + cl.Ablate([1]))
+    assert "_hooked" not in vars(runner.model)
+    by_model = runner_for(cl.example_model(), PROMPTS).under(Ratios(w01=1.0, w02=2.0))
+    assert torch.equal(ours.logits(PROMPTS), by_model.under(cl.Ablate([1])).logits(PROMPTS))
+    with pytest.raises(ValueError, match="Wrong: logits at '=', on counts and by hooks"):
+        runner.under(Wrong(w01=1.0, w02=2.0))
+
+
+def test_what_counts_cannot_tell_is_run_on_the_hooked_transformer():
+    prompts, copied = as_prompts(torch.tensor([[1, 2, 1], [3, 0, 1]])), cl.CopyFrom("0011=")
+    stored = runner_for(open_checkpoint(example_file("accurate")), prompts).under(copied)
+    model = runner_for(cl.example_model(), prompts).under(copied)
+    assert isinstance(stored, HookRunner)
+    assert torch.equal(stored.logits(prompts), model.logits(prompts))
 
 
 def test_an_intervention_is_tried_once(monkeypatch):

@@ -20,7 +20,6 @@ from count01_lens.counts.applies import why_not_counts
 from count01_lens.counts.compact import compact_logits
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import (
-    _INERT,
     CheckpointError,
     checkpoint_info,
     example_file,
@@ -30,6 +29,7 @@ from count01_lens.models.checkpoints import (
 )
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import minimal_model
+from count01_lens.models.unpacking import INERT
 from count01_lens.tasks.dataset import make_splits
 
 SMALL = ModelConfig(d_embed=4, n_heads=2, n_ctx=32)
@@ -456,7 +456,7 @@ def test_a_damaged_checkpoint_is_not_overwritten(saved):
 def test_a_config_with_the_fewest_fields_loads(saved):
     """Fields that a newer TransformerLens no longer has may be left out, but for a few."""
     config = checkpoint_info(saved)
-    needed = ("d_model", "n_layers", "dtype", *_INERT)
+    needed = ("d_model", "n_layers", "dtype", *INERT)
     others = ("n_ctx", "d_head", "n_heads", "d_vocab", "attn_only", "normalization_type")
     cfg = {name: config["hooked_transformer"][name] for name in (*needed, *others)}
     cfg["use_attn_scale"] = config["hooked_transformer"]["use_attn_scale"]
