@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo reproduce test test-slow lint format docs notebooks bench stress coverage mutants check-lower-bounds clean
+.PHONY: demo reproduce test test-slow lint format docs notebooks bench bench-guard stress coverage mutants check-lower-bounds clean
 
 demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
@@ -50,6 +50,10 @@ notebooks: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m experiments.tools.bench
+
+# Fails if one of a few quick ratios has fallen to a third of that of record, docs/bench.json.
+bench-guard: $(STAMP)
+	$(BIN)/python -m experiments.tools.bench --guard
 
 # Attacks in full; what they find goes to runs/trust (see docs/trust.md).
 stress: $(STAMP)

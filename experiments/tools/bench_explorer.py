@@ -7,7 +7,7 @@ message that was posted in its animation frame comes back.
 import shutil
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,14 @@ def explorer_first_paint() -> dict[str, float]:
                 page.wait_for_timeout(5)
             seconds.append(page.evaluate(_FIRST_PAINT) / 1e3)
     return {"seconds": statistics.median(seconds), "slowest": max(seconds), "file_bytes": size}
+
+
+MEASUREMENTS: list[Callable[[], dict[str, float]]] = [
+    explorer_one_head,
+    explorer_sixteen_heads,
+    explorer_first_paint,
+]
+RATIOS: list[tuple[str, str, str]] = []
 
 
 def _presses(fragment: str) -> dict[str, float]:
