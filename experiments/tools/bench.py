@@ -33,9 +33,9 @@ from experiments.tools import (
     bench_start,
     bench_training,
 )
-from experiments.tools.bench_tables import markdown
+from experiments.tools.bench_tables import RECORD, markdown
 
-OUTPUT, RECORD = Path("bench.json"), Path("docs/bench.json")
+OUTPUT = Path("bench.json")
 PARTS = (
     bench_start,
     bench_forms,

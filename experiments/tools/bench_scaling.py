@@ -28,6 +28,7 @@ from experiments.tools.bench_tables import PAGE
 from experiments.tools.timing import best
 
 OUT = Path("docs/scaling")
+CORES = 2  # of the machine of record
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Curve:
 
     Attributes:
         run: returns seconds for a value of x.
-        x, unit: names of the axis.
+        x: what it counts.
         values: of x; the slope is that over the last half of them.
         slope: what it should be there, in double logarithmic scales.
         why: in words.
@@ -91,7 +92,7 @@ def logits_by_sentences(n_sentences: int) -> float:
     counts = torch.randint(0, 201, (n_sentences, 3), generator=generator)
 
     def run() -> None:
-        for part in counts.split(8192):
+        for part in torch.split(counts, 8192):
             form.logits(Multiplicities.of(part, AT_EQUALS, torch.float32))
 
     with torch.no_grad(), one_thread():
@@ -148,7 +149,7 @@ CURVES = {
         (10**3, 10**4, 10**5, 10**6, 10**7), 1.0, "each sentence is computed",
     ),
     "verify_by_size": Curve(
-        verify_by_size, "verify every sentence", "counts up to", (50, 100, 200, 400, 700, 1000),
+        verify_by_size, "verify every sentence", "of each token", (50, 100, 200, 400, 700, 1000),
         2.0, "only boxes at the boundary, a surface, are run, of a volume of sentences",
     ),
     "jobs_by_workers": Curve(
@@ -189,11 +190,6 @@ def table_of(points: pd.DataFrame) -> str:
     for name, rows in points.groupby("curve", sort=False):
         curve, first, last = CURVES[str(name)], rows.iloc[0], rows.iloc[-1]
         ends = [f"{row.x:,} {curve.x}: {row.seconds:.3g} s" for row in (first, last)]
-        ends = (
-            [f"up to {row.x:,}: {row.seconds:.3g} s" for row in (first, last)]
-            if (curve.x == "counts up to")
-            else ends
-        )
         x, seconds = _until_cores(str(name), rows)
         memory = f"{first.peak_mb:,.0f} to {last.peak_mb:,.0f}"
         cells = [curve.title, *ends, f"{slope(x, seconds):.2f}", f"{curve.slope:g}", curve.why]
@@ -226,9 +222,7 @@ def figure_of(points: pd.DataFrame) -> Figure:
 
 def _until_cores(name: str, rows: pd.DataFrame) -> tuple[list[float], list[float]]:
     """More workers than cores are on the figure, and no part of the slope."""
-    import os
-
-    known = rows[rows["x"] <= (os.cpu_count() or 1)] if name == "jobs_by_workers" else rows
+    known = rows[rows["x"] <= CORES] if name == "jobs_by_workers" else rows
     return known["x"].tolist(), known["seconds"].tolist()
 
 

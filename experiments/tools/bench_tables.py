@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.generated_part import write_parts
 
-PAGE = Path("docs/benchmarks.md")
+PAGE, RECORD = Path("docs/benchmarks.md"), Path("docs/bench.json")
 
 
 def markdown(report: Mapping[str, Any], docs: Mapping[str, str]) -> str:
@@ -46,7 +46,7 @@ def write_tables(record: Path, page: Path, docs: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    from experiments.tools.bench import MEASUREMENTS, RECORD
+    from experiments.tools.bench import MEASUREMENTS
 
     told = {function.__name__: function.__doc__ or "" for function in MEASUREMENTS}
     write_tables(RECORD, PAGE, told)

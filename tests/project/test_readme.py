@@ -21,7 +21,7 @@ from count01_lens.cli import app
 from count01_lens.counts.verification import verify
 from count01_lens.models.checkpoints import load_checkpoint
 from experiments.generated_part import generated_part
-from experiments.tools import bench, bench_jobs
+from experiments.tools import bench, bench_jobs, bench_scaling
 from tests.helpers import deep_model
 
 ROOT = Path(__file__).parents[2]
@@ -146,10 +146,19 @@ def test_every_file_the_readme_points_to_is_there():
 
 def test_benchmark_figures_are_those_of_the_last_run():
     report = json.loads((ROOT / "docs" / "bench.json").read_text())
-    assert set(report["measurements"]) == {function.__name__ for function in bench.MEASUREMENTS}
-    assert bench.markdown(report) in (ROOT / "docs" / "benchmarks.md").read_text()
+    docs = {function.__name__: function.__doc__ or "" for function in bench.MEASUREMENTS}
+    assert set(report["measurements"]) == set(docs)
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert generated_part(bench.markdown(report, docs), "tables") in page
     for label in ("forward: compact over sequences", "forward: closed form over sequences"):
-        assert f"| {report['ratios'][label]:,.0f} |" in README
+        assert f"| {report['ratios'][label]['median']:,.0f} |" in README
+
+
+def test_the_page_shows_how_cost_grew_when_it_was_measured_last():
+    points = pd.read_csv(ROOT / "docs" / "scaling" / "scaling.csv")
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert generated_part(bench_scaling.table_of(points), "scaling") in page
+    assert set(points["curve"]) == set(bench_scaling.CURVES)
 
 
 def test_the_page_on_many_jobs_shows_the_last_measurement():
