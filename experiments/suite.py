@@ -40,6 +40,7 @@ from count01_lens.jobs.running import run_jobs
 from count01_lens.views.figures import as_bytes
 from count01_lens.views.pieces import LARGEST_SVG
 from experiments import claims
+from experiments.job_times import job_times
 from experiments.setup import Setup, Size, contrast_setup, paper_setup
 
 Load = Callable[[Job], Any]
@@ -128,7 +129,8 @@ def run_suite(
         except Exception as error:  # one experiment must not cost the others
             traceback.print_exc()
             failed[edition.name] = f"{type(error).__name__}: {error}"
-    _write_claims(out, about, failed, time.perf_counter() - start)
+    took = {"seconds": time.perf_counter() - start, "job_times": job_times(jobs, store)}
+    _write_claims(out, about, failed, took)
     for name, reason in failed.items():
         print(f"{name} failed: {reason.strip().splitlines()[-1]}", file=sys.stderr)
     return 1 if failed else 0
@@ -304,7 +306,9 @@ def _name(row: ModuleType) -> str:
     return str(spec.name if spec else row.__name__).rpartition(".")[2]
 
 
-def _write_claims(out: Path, about: dict[str, Any], failed: dict[str, str], seconds: float) -> None:
+def _write_claims(
+    out: Path, about: dict[str, Any], failed: dict[str, str], took: dict[str, Any]
+) -> None:
     judged = []
     for claim in claims.CLAIMS:
         rows = [
@@ -316,8 +320,9 @@ def _write_claims(out: Path, about: dict[str, Any], failed: dict[str, str], seco
     previous = _read_suite(out / "suite.json")
     suite = {
         **about,
+        **took,
         # A run that was continued took as long as its parts.
-        "seconds": previous.get("seconds", 0.0) + seconds,
+        "seconds": previous.get("seconds", 0.0) + took["seconds"],
         "machine": {"cores": os.cpu_count()},
         "failed": failed,
     }

@@ -101,6 +101,13 @@ def test_verify_prints_text_or_json_and_sets_the_exit_code(tmp_path):
     done = run("verify", tmp_path / "bad", "--up-to", 20, "--fail-under", 0.999)
     assert done.returncode == 1
     assert "smallest wrong answers" in done.stdout
+    kept = tmp_path / "kept.safetensors"
+    for _ in range(2):
+        done = run("verify", tmp_path / "good", "--up-to", 20, "--resume", kept)
+        assert "all 9,261 sentences" in done.stdout
+    done = run("verify", tmp_path / "bad", "--up-to", 20, "--resume", kept)
+    assert done.returncode == 2
+    assert "of another model; choose another file" in done.stderr
 
 
 @pytest.mark.parametrize(

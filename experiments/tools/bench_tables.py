@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.generated_part import write_parts
+from experiments.job_times import as_markdown
 
 PAGE, RECORD = Path("docs/benchmarks.md"), Path("docs/bench.json")
+SUITE = Path("docs/reproduction/suite.json")
 
 
 def markdown(report: Mapping[str, Any], docs: Mapping[str, str]) -> str:
@@ -40,14 +42,15 @@ def _more(result: Mapping[str, float]) -> str:
     return f" ({told})" if told else ""
 
 
-def write_tables(record: Path, page: Path, docs: Mapping[str, str]) -> None:
-    """Put the tables of record between the marks of a page."""
-    write_parts(page, {"tables": markdown(json.loads(record.read_text()), docs)})
+def write_tables(page: Path, docs: Mapping[str, str]) -> None:
+    """Put the tables of record between the marks of a page: benchmarks, and the full paper."""
+    report, suite = (json.loads(record.read_text()) for record in (RECORD, SUITE))
+    write_parts(page, {"tables": markdown(report, docs), "paper": as_markdown(suite)})
 
 
 if __name__ == "__main__":
     from experiments.tools.bench import MEASUREMENTS
 
     told = {function.__name__: function.__doc__ or "" for function in MEASUREMENTS}
-    write_tables(RECORD, PAGE, told)
+    write_tables(PAGE, told)
     print(f"written to {PAGE}", file=sys.stderr)
