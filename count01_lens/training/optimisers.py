@@ -6,7 +6,7 @@ is a parameter's stands at its place in every tensor; which place that is, they 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -41,6 +41,12 @@ class Optimiser(ABC):
     def arranged(self, order: Callable[[Numbers], Numbers]) -> Self:
         """Return the optimiser of parameters that are put into another order."""
         return replace(self, moments={name: order(value) for name, value in self.moments.items()})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Put the moments of several stacks that have taken the same steps below each other."""
+        moments = {name: torch.cat([part.moments[name] for part in parts]) for name in cls.MOMENTS}
+        return replace(parts[0], moments=moments)
 
     @abstractmethod
     def update(

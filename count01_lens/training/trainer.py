@@ -1,6 +1,6 @@
 """The training loop: batches, loss, optimiser steps and evaluation of a stack of models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -34,7 +34,25 @@ _DROPOUT_STREAM = 21
 
 
 class TrainingDivergedError(RuntimeError):
-    """The loss or the parameters of a model became NaN or infinite."""
+    """The loss or the parameters of a model became NaN or infinite.
+
+    Attributes:
+        step: when.
+        seeds: of the models.
+    """
+
+    step: int
+    seeds: tuple[int, ...]
+
+    @classmethod
+    def at(cls, step: int, seeds: Sequence[int]) -> "TrainingDivergedError":
+        """Say when, and of which models."""
+        error = cls(
+            f"training diverged at step {step} for seed(s) {list(seeds)}: NaN or infinite values; "
+            "lower the learning rate or use precision='float64'"
+        )
+        error.step, error.seeds = step, tuple(seeds)
+        return error
 
 
 def next_token_loss(
@@ -104,17 +122,28 @@ class Trainer:
         optimiser = OPTIMISERS[self.shared.optimiser].for_rows(rows)
         return TrainState(rows, optimiser, history=[])
 
-    @without_autocast
     def run(self, state: TrainState, show: Callable[[Mapping[str, Any]], None]) -> None:
         """Train until the last epoch, saving after each and showing its line of history."""
-        with one_thread(), torch.no_grad():
-            if not state.history:
-                self._record(state, torch.full((len(self.seeds),), torch.nan))
+        with one_thread():
+            self.begin(state)
             while state.epoch < self.shared.epochs:
-                self._run_epoch(state)
-                self._check_finite(state.rows.sum(dim=1), state.optimiser.steps)
+                self.train_epoch(state)
                 self.stored.save_state(state)
                 show(state.history[-1])
+
+    @without_autocast
+    @torch.no_grad()
+    def begin(self, state: TrainState) -> None:
+        """Measure models before their first step, unless that is done."""
+        if not state.history:
+            self._record(state, torch.full((len(self.seeds),), torch.nan))
+
+    @without_autocast
+    @torch.no_grad()
+    def train_epoch(self, state: TrainState) -> None:
+        """Train one epoch more."""
+        self._run_epoch(state)
+        self._check_finite(state.rows.sum(dim=1), state.optimiser.steps)
 
     def _run_epoch(self, state: TrainState) -> None:
         # While an epoch lasts, everything that belongs to a parameter is kept block by block.
@@ -261,11 +290,8 @@ class Trainer:
     def _check_finite(self, per_model: Float[Tensor, " model"], step: int) -> None:
         finite = torch.isfinite(per_model)
         if not bool(finite.all()):
-            failed = [self.seeds[index] for index in torch.nonzero(~finite).flatten().tolist()]
-            raise TrainingDivergedError(
-                f"training diverged at step {step} for seed(s) {failed}: NaN or infinite values; "
-                "lower the learning rate or use precision='float64'"
-            )
+            failed = torch.nonzero(~finite).flatten().tolist()
+            raise TrainingDivergedError.at(step, [self.seeds[index] for index in failed])
 
     def _per_number(self, name: str) -> float | Flat:
         values = [getattr(config, name) for config in self.stored.configs]

@@ -27,7 +27,7 @@ from count01_lens.tasks.dataset import Splits, make_splits
 from count01_lens.training.recipe import TrainConfig, check_stackable, steps_per_epoch
 from count01_lens.training.run_directory import TrainingRun
 from count01_lens.training.stack import Rows, count_form_of, raw_of
-from count01_lens.training.trainer import Trainer
+from count01_lens.training.wide_trainer import trainer_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +191,7 @@ def train(
         task.to_dict()  # raises if it cannot be stored, before there is a directory
     run = TrainingRun(configs, model_seeds, splits, snapshot_steps, path, task)
     with run.opened(), torch.inference_mode(False), torch.enable_grad():
-        trainer = Trainer(run)
+        trainer = trainer_of(run)
         state = run.load_state() or trainer.initial_state()
         epochs = configs[0].epochs
         if state.epoch < epochs:
