@@ -15,6 +15,7 @@ from count01_lens.heads.newton import relative_gap
 
 _SEARCH = 30  # lengths of a step to try
 _THIN = 5  # features
+BEYOND = 1e-3  # of what is asked for: a step more costs little where a few lead to the end
 
 
 class Block(NamedTuple):
@@ -69,8 +70,8 @@ def descend(
 ) -> Optima:
     """Take Newton steps in all fits of a block; those that are at their end drop out.
 
-    A fit that starts within `tol` stays where it is. Others go on far beyond, or until rounding is
-    all that is left; after `max_iter` steps they are left where they are.
+    They go on far beyond `tol`, or until rounding is all that is left; after `max_iter` steps they
+    are left where they are.
     """
     ended = Optima.at_start(V.copy())
     open_, rows, penalty = np.arange(len(V)), block.rows, block.penalty
@@ -84,7 +85,7 @@ def descend(
         here = open_[better]
         ended.V[here], ended.objectives[here] = at.V[better], at.objective[better]
         ended.distances[here], ended.n_iter[here] = distance[better], step
-        stays = (distance < 0.5 * before) & (distance > (1e-3 * tol if step else tol))
+        stays = (distance < 0.5 * before) & (distance > BEYOND * tol)
         stays &= step < max_iter[open_]
         if not stays.any():
             break

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Float32, Int
 from count01_lens.common.threads import workers
 from count01_lens.common.types import Array
 from count01_lens.heads.newton import minimise_squared_hinge, squares_suffice
-from count01_lens.heads.newton_steps import Block, Optima, descend
+from count01_lens.heads.newton_steps import BEYOND, Block, Optima, descend
 
 # Fits at a time: their margins should fit the processor's cache, few fits should still be shared
 # among cores, and what comes out must not depend on how many cores there are.
@@ -150,8 +150,10 @@ def _from_near_samples(
         margins[near] = np.inf
         others_inside = margins.min(axis=1) < 1
         found.distances[open_[others_inside]] = np.inf
-        unfinished = (found.distances[open_] > shared.tol) & (found.n_iter[open_] < shared.max_iter)
-        open_ = open_[unfinished & (others_inside | (found.n_iter[open_] - before == _STEPS))]
+        on_the_way = found.distances[open_] > BEYOND * shared.tol
+        on_the_way &= found.n_iter[open_] - before == _STEPS
+        steps_left = found.n_iter[open_] < shared.max_iter
+        open_ = open_[steps_left & (others_inside | on_the_way)]
     return found._replace(V=V[:, :-1])
 
 

@@ -150,7 +150,7 @@ CURVES = {
     ),
     "verify_by_size": Curve(
         verify_by_size, "verify every sentence", "of each token", (50, 100, 200, 400, 700, 1000),
-        2.0, "what is run is a surface, the boundary; that all boxes of 32 are looked at adds to it",
+        2.0, "what is run is a surface, the boundary; all boxes are looked at once",
     ),
     "jobs_by_workers": Curve(
         jobs_by_workers, "sixteen trainings as jobs", "workers", (1, 2, 4), -1.0,
