@@ -140,13 +140,7 @@ class Groups:
 
     def _added_up(self, name: str, asked: AskedHeads) -> Float[Array, " group"]:
         by_head, rest = asked.gains.in_range().leads()
-        flat = by_head.reshape(len(by_head), -1)
-
-        def right_of(part: Float[Array, "part head"]) -> Bool[Array, "part prompt"]:
-            leads = (part @ flat).reshape(len(part), *rest.shape)
-            leads += rest
-            return asked.right(leads)
-
+        right_of = partial(_right_answers, asked, by_head.reshape(len(by_head), -1), rest)
         parts = self.parts(at_once=_NUMBERS // rest.size)
         at_once = max(1, _NOTED // len(parts[0]))
         found: list[Float[Array, " some"]] = []
@@ -227,6 +221,18 @@ def roc_auc(groups: Groups) -> Float[Array, " group"]:
                 by_choice.append(np.concatenate(list(pool.map(rank, groups.parts()))))
     together = np.max if asked.rest.shape[1] == 2 else np.mean
     return np.asarray(together(np.stack(by_choice), axis=0))
+
+
+def _right_answers(
+    asked: AskedHeads,
+    by_head: Float[Array, "head number"],
+    rest: Float[Array, "..."],
+    groups: Float[Array, "group head"],
+) -> Bool[Array, "group prompt"]:
+    """Tell which prompts each group answers right, from what heads write, side by side."""
+    leads = (groups @ by_head).reshape(len(groups), *rest.shape)
+    leads += rest
+    return asked.right(leads)
 
 
 def _areas_of_groups(

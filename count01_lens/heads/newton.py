@@ -73,6 +73,9 @@ def minimise_squared_hinge(
     if gap > tol:
         gap = min(gap, _gain_left(Z, penalty, weight, found.v))
     relative = float(np.linalg.norm(gradient) / scale)
+    if relative > tol and np.linalg.norm(gradient) <= _rounding_of_gradient(Z, weight, found.v):
+        # It may as well be zero; what a step would gain says how far the optimum is.
+        relative, gap = 0.0, _gain_left(Z, penalty, weight, found.v)
     return Optimum(found.v, objective, max(relative, gap), found.n_iter)
 
 
@@ -140,6 +143,22 @@ def relative_gap(
         return np.asarray(np.where(objective > 0, np.fmin(gap / objective, 1.0), 1.0))
 
 
+def _rounding_of_gradient(
+    Z: Float[Array, "sample feature"], weight: float, v: Float[Array, " feature"]
+) -> float:
+    """How large a gradient can be by rounding of margins alone, in which large terms cancel."""
+    doubt = _doubt(Z, v)
+    inside = 1 - Z @ v > -doubt
+    return float(np.linalg.norm(2 * weight * (np.abs(Z[inside]).T @ doubt[inside])))
+
+
+def _doubt(
+    Z: Float[Array, "sample feature"], v: Float[Array, " feature"]
+) -> Float[Array, " sample"]:
+    """How far rounding may move the margin of each sample."""
+    return np.asarray(np.finfo(float).eps * (1 + np.abs(Z) @ np.abs(v)))
+
+
 def _gain_left(
     Z: Float[Array, "sample feature"],
     penalty: Float[Array, " feature"],
@@ -154,7 +173,7 @@ def _gain_left(
     """
     slack = 1 - Z @ v
     objective = _squared_objective(v, slack, penalty, weight)
-    doubt = np.finfo(float).eps * (1 + np.abs(Z) @ np.abs(v))
+    doubt = _doubt(Z, v)
     gains = []
     for active in (slack > doubt, slack > -doubt):
         rows, inside = Z[active], slack[active]

@@ -199,8 +199,8 @@ def table_of(points: pd.DataFrame) -> str:
 
 def figure_of(points: pd.DataFrame) -> Figure:
     """Draw each curve in double logarithmic scales, with the slope that it should have."""
-    figure = NotebookFigure(figsize=(10, 8), layout="constrained")
-    panels = figure.subplots(3, 3).flatten()
+    figure = NotebookFigure(figsize=(13, 6), layout="constrained")
+    panels = figure.subplots(2, 4).flatten()
     for axes in panels[len(CURVES) :]:
         axes.axis("off")
     for axes, (name, rows) in zip(panels, points.groupby("curve", sort=False), strict=False):
@@ -217,6 +217,9 @@ def figure_of(points: pd.DataFrame) -> Figure:
         memory.tick_params(labelsize=7, colors=FIVE)
         axes.set(xlabel=curve.x, ylabel="seconds", title=curve.title)
         axes.legend(frameon=False, fontsize=7)
+        if len(x) <= 3:  # too few for powers of ten
+            axes.set_xticks(x, [str(value) for value in x])
+            axes.minorticks_off()
     return figure
 
 

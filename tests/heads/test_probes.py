@@ -258,3 +258,29 @@ def test_random_data_converge(seed, features, scale):
 def test_bad_input(options, X, y, message):
     with pytest.raises(ValueError, match=message):
         LinearSVM(**options).fit(X, y)
+
+
+def test_a_gradient_that_rounding_alone_makes_is_no_gradient():
+    """Features up to 10,000 whose bias nearly cancels them: margins are known to 1e-12 only.
+
+    The heads of the cooperative model count like this. Its gradient cannot become smaller.
+    """
+    splits = make_splits()
+    counts = splits.train.counts.double().numpy()
+    X = 1e4 * counts[:, 1:2] / (counts[:, 1:2] + 1e-3 * counts[:, :1] + 1e-12)
+    labels = splits.train.labels.numpy()
+    probe = LinearSVM().fit(X, labels)  # a warning would be an error
+    assert probe.converged_
+    y = np.where(labels, 1.0, -1.0)
+
+    def objective(w, b):
+        hinge = np.maximum(0, 1 - y * (X[:, 0] * w + b))
+        return 0.5 * (w * w + b * b) + 1000 * hinge @ hinge
+
+    w, b = probe.coef_[0, 0], probe.intercept_[0]
+    around = [
+        objective(w * (1 + dw), b * (1 + db)) for dw in (-1e-6, 0, 1e-6) for db in (-1e-6, 0, 1e-6)
+    ]
+    assert objective(w, b) <= min(around) * (1 + 1e-12)
+    with pytest.warns(NotConvergedWarning):
+        LinearSVM(max_iter=1).fit(X, labels)
