@@ -14,7 +14,7 @@ SUITE = Path("docs/reproduction/suite.json")
 
 
 def markdown(report: Mapping[str, Any], docs: Mapping[str, str]) -> str:
-    """Write the report as two tables; `docs` has a sentence for each measurement."""
+    """Write the report as two tables; `docs` has a sentence for each measurement, in their order."""
     spread = report["runs"] > 1
     lines = ["| ratio | times |" + (" lowest to highest |" if spread else "")]
     lines += ["|---|---|" + ("---|" if spread else "")]
@@ -22,8 +22,8 @@ def markdown(report: Mapping[str, Any], docs: Mapping[str, str]) -> str:
         between = f" {_times(found['low'])} to {_times(found['high'])} |" if spread else ""
         lines.append(f"| {label} | {_times(found['median'])} |{between}")
     lines += ["", "| measurement | seconds | peak memory, MB | |", "|---|---|---|---|"]
-    for name, result in report["measurements"].items():
-        words = docs[name].strip().splitlines()[0]
+    for name, words in ((name, text.strip().splitlines()[0]) for name, text in docs.items()):
+        result = report["measurements"][name]
         more = _more(result)
         lines.append(
             f"| {name} | {result['seconds']:.4g} | {result['peak_mb']:,.0f} | {words}{more} |"
