@@ -14,7 +14,7 @@ SUITE = Path("docs/reproduction/suite.json")
 
 
 def markdown(report: Mapping[str, Any], docs: Mapping[str, str]) -> str:
-    """Write the report as two tables; `docs` has a sentence for each measurement, in their order."""
+    """Write the report as two tables; `docs` has a sentence for each measurement, in order."""
     spread = report["runs"] > 1
     lines = ["| ratio | times |" + (" lowest to highest |" if spread else "")]
     lines += ["|---|---|" + ("---|" if spread else "")]
