@@ -73,8 +73,9 @@ def load_run(directory: str | PathLike[str]) -> TrainResult:
 
 def _stored(path: Path) -> dict[str, Any]:
     """Read what a directory says of its run, but for the versions it was begun with."""
-    if not path.is_dir():
-        got = "a file" if path.exists() else "nothing there"
+    # The other way round, a directory made between the two questions would be called a file.
+    got = "a file" if path.exists() else "nothing there"
+    if got == "nothing there" or not path.is_dir():
         raise RunDirectoryError(
             f"{path}: expected the directory of a training run, got {got}; check the path"
         )

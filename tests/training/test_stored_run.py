@@ -139,6 +139,21 @@ def test_a_run_may_be_read_while_it_is_trained(tmp_path):
     assert cl.load_run(tmp_path / "run").history.equals(cl.train(config, **options).history)
 
 
+def test_a_directory_that_a_training_has_just_made_is_not_called_a_file(tmp_path, monkeypatch):
+    """The training may make it at any moment: here between the first question and the second."""
+
+    def ask_then_make(path, ask):
+        found = ask(path)
+        path.mkdir(exist_ok=True)
+        return found
+
+    for name in ("exists", "is_dir"):
+        ask = getattr(Path, name)
+        with monkeypatch.context() as patch, pytest.raises(RunDirectoryError, match="got nothing"):
+            patch.setattr(Path, name, lambda path, ask=ask: ask_then_make(path, ask))
+            cl.load_run(tmp_path / f"made_after_{name}")
+
+
 def test_another_task_comes_with_its_data(tmp_path):
     trained = cl.train(CONFIG, seeds=[5], task=TASK, directory=tmp_path / "run")
     found = cl.load_run(tmp_path / "run")
