@@ -14,7 +14,7 @@ import torch
 
 import count01_lens as cl
 from count01_lens.common.types import HookedTransformer
-from count01_lens.models.build import make_hooked_transformer
+from count01_lens.models.lens import fields_of, load_state, make_model, state_of
 from experiments import ground_truth_circuits as circuits
 from experiments.ground_truth_circuits import BOS, QUERY, Circuit, Random, Wiring
 from experiments.ground_truth_weights import Head, Shape, build
@@ -87,13 +87,13 @@ def plant(seed: int) -> Planted:
 def with_noise(planted: Planted, level: float) -> Planted:
     """Add noise to every weight matrix: normal, its size relative to that of the matrix."""
     generator = torch.Generator().manual_seed(planted.seed)
-    state = {name: value.clone() for name, value in planted.model.state_dict().items()}
+    state = {name: value.clone() for name, value in state_of(planted.model).items()}
     for name, value in state.items():
         if ".W_" in name:
             size = value.square().mean().sqrt()
             value += level * size * torch.randn(value.shape, generator=generator)
-    model = make_hooked_transformer(planted.model.cfg.to_dict())
-    model.load_state_dict(state)
+    model = make_model(fields_of(planted.model))
+    load_state(model, state)
     return replace(planted, model=model)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from count01_lens.common.types import Array, HookedTransformer
-from count01_lens.models.build import make_hooked_transformer
+from count01_lens.models.lens import load_state, make_model, state_of
 from experiments.ground_truth_circuits import (
     ONE,
     Circuit,
@@ -205,10 +205,13 @@ def _load(
     )
     if shape.mlp != "none":
         cfg |= dict(d_mlp=D_MLP, act_fn="relu")
-    model = make_hooked_transformer(cfg)
-    for name, parameter in model.named_parameters():
+    model = make_model(cfg)
+    weights = dict(state_of(model))
+    for name, before in weights.items():
         if name in state:
-            parameter.data = torch.tensor(np.ascontiguousarray(state[name]), dtype=torch.float32)
-        else:  # weights of norms are ones, every bias is zero
-            parameter.data = torch.full_like(parameter, float(name.endswith(".w")))
+            weights[name] = torch.tensor(np.ascontiguousarray(state[name]), dtype=torch.float32)
+        elif before.is_floating_point() and before.ndim > 0:
+            # Weights of norms are ones, every bias is zero; attention has a constant, too.
+            weights[name] = torch.full_like(before, float(name.endswith(".w")))
+    load_state(model, weights)
     return model

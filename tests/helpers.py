@@ -22,11 +22,13 @@ import torch
 from count01_lens.common.storage import sha256
 from count01_lens.heads.head_data import AskedHeads, HeadData
 from count01_lens.models.config import ModelConfig
+from count01_lens.models.lens import is_own_hook
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import CountSpec, SplitSpec, make_splits
 from count01_lens.training.recipe import TrainConfig
 from count01_lens.views.circuits_page import _bundle
 from experiments import report as reproduction
+from tests.lens_versions import made
 
 TINY = make_splits(
     0,
@@ -41,13 +43,11 @@ def two_layers(normalization="LN"):
 
 def deep_model(**fields):
     """Two layers with MLPs, in float64, and any fields of the config besides."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-
     config = dict(
         d_model=12, d_head=4, n_heads=3, n_layers=2, n_ctx=64, d_vocab=8, d_mlp=20, act_fn="gelu",
         normalization_type=None, seed=1, device="cpu", dtype=torch.float64,
     )  # fmt: skip
-    model = HookedTransformer(HookedTransformerConfig(**config | fields))
+    model = made(**config | fields)
     generator = torch.Generator().manual_seed(2)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
@@ -81,9 +81,12 @@ def random_data(rng, *, n=40, n_heads=3, choices=2, **options):
 
 
 def hooks_left(model) -> int:
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
     return sum(
-        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks)
-        for m in model.modules()
+        not is_own_hook(hook)
+        for module in model.modules()
+        for kind in kinds
+        for hook in getattr(module, kind).values()
     )
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.compact import compact_hooks, compact_tokens
@@ -17,6 +16,7 @@ from count01_lens.tasks.dataset import labels_of, sequences_of
 from count01_lens.tasks.language import Token
 from count01_lens.tasks.places import PLACES
 from count01_lens.training.trainer import next_token_loss
+from tests.lens_versions import call_with
 
 
 @dataclass
@@ -55,10 +55,10 @@ def _outcome(way: str, raw: dict[str, Tensor], config: ModelConfig, counts: Tens
         }
     else:
         model = empty_hooked_transformer(config, torch.float64)
-        model.pos_embed.W_pos.data.zero_()
+        model.W_pos.data.zero_()
         if way == "compact":
             with model.hooks(fwd_hooks=compact_hooks(counts)):
-                output = functional_call(model, parameters, (compact_tokens(counts),))
+                output = call_with(model, parameters, compact_tokens(counts))
             logits = {at: output[:, place.column] for at, place in PLACES.items()}
         else:
             rows = list(_sequence_logits(model, parameters, counts))
@@ -77,7 +77,7 @@ def _outcome(way: str, raw: dict[str, Tensor], config: ModelConfig, counts: Tens
 
 def _sequence_logits(model, parameters, counts: Tensor) -> Iterator[dict[str, Tensor]]:
     for sequence in sequences_of(counts, seed=5):
-        output = functional_call(model, parameters, (sequence[None],))[0]
+        output = call_with(model, parameters, sequence[None])[0]
         yield {"=": output[-3], "answer": output[-2]}
 
 

@@ -17,6 +17,7 @@ from count01_lens.counts.closed_form import CountForm
 from count01_lens.heads.hook_runner import HookRunner
 from count01_lens.heads.replacements import Mode, Replacement
 from count01_lens.heads.runners import CountRunner, as_prompts, head_outputs
+from count01_lens.models.acting_hooks import check_hooks_act
 from count01_lens.models.build import check_model
 from count01_lens.models.hooks import (
     HeadName,
@@ -72,6 +73,7 @@ class Ablate(Intervention):
     def _hooks(self, model: HookedTransformer, seen: SeenTokens) -> HookList:
         check_model(model, d_vocab=None)
         numbers = check_heads(model, self.heads)
+        check_hooks_act(model, "z")
         if self.mode == "zero":
             return ablation_hooks(model, numbers)
         data = self._data(model)

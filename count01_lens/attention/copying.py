@@ -19,6 +19,7 @@ from count01_lens.attention.rows import (
 from count01_lens.attention.seen_tokens import Pattern, SeenTokens
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.hooks import HeadName, several_heads
+from count01_lens.models.lens import attends_everywhere
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import At
 from count01_lens.tasks.language import Sentence
@@ -62,7 +63,7 @@ class CopyFrom(Intervention):
             )
         layers = [layer for layer, _, _ in heads_by_layer(model, numbers)]
         for layer in layers:
-            if model.blocks[layer].attn.attn_type != "global":
+            if not attends_everywhere(model, layer):
                 raise ValueError(
                     f"copy_attention: expected layers that see whole sentences, got the local "
                     f"attention of layer {layer}; choose heads of other layers"

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import torch
@@ -22,8 +21,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from count01_lens.attention.seen_tokens import Attended, SeenTokens
 from count01_lens.common.types import HookedTransformer
-from count01_lens.counts.compact import SCORES_HOOK, note_multiplicity
+from count01_lens.counts.compact import multiplied_at, note_multiplicity
 from count01_lens.models.hooks import TorchHook, torch_hooks
+from count01_lens.models.lens import BlockInput, has_bridges
 
 TokenIds = Int[Tensor, "sample position"]
 Stream = Float[Tensor, "sample position d_model"]
@@ -78,9 +78,11 @@ class NoticedTokens(SeenTokens):
         yield model, "forward_pre_hook", self._called, {}
         yield model, "forward_hook", self._returns, always
         yield model.embed, "forward_hook", self._embeds, {}
-        yield model.hook_embed, "forward_hook", self._begins, {}
+        points = model.hook_dict
+        if not has_bridges():  # whose embedding holds its hook point
+            yield points["hook_embed"], "forward_hook", self._begins, {}
         if model.cfg.positional_embedding_type == "standard":
-            yield model.hook_pos_embed, "forward_hook", self._positions, {}
+            yield points["hook_pos_embed"], "forward_hook", self._positions, {}
         for layer, block in enumerate(model.blocks):
             yield block, "forward_pre_hook", partial(self._enters, layer), {"with_kwargs": True}
             yield block, "forward_hook", self._leaves, always
@@ -103,6 +105,8 @@ class NoticedTokens(SeenTokens):
         if inputs:
             # A copy, lest they change while their keys are in a cache.
             loose.append((inputs[0].detach().long().clone(), output.detach()))
+        if has_bridges():
+            self._begins(module, inputs, output)
 
     def _begins(self, module: Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Take what was just embedded for a pass: `generate` does not go this way, nor users do."""
@@ -118,22 +122,24 @@ class NoticedTokens(SeenTokens):
     ) -> None:
         run = BlockRun(layer, None, _NO_STREAM)
         self.running.layers.append(run)  # first, since `_leaves` takes one away in any case
-        given = signature(block.forward).bind(*args, **kwargs).arguments
-        run.queries = self._tokens_of(layer, given["resid_pre"])
-        run.cache = given.get("past_kv_cache_entry")
+        given = BlockInput.of(block, args, kwargs)
+        run.queries = self._tokens_of(layer, given.stream)
+        run.padding = given.padding
+        run.cache = given.cache
         run.cached = None if run.cache is None else run.cache.past_keys
         if run.queries is not None:
             run.keys, run.unknown = self._with_cached(run.cached, run.queries), _NO_CACHE
         if layer == 0:
             # What an earlier pass on six tokens may have left behind is not of this one; a pass
             # around this one gets it back.
-            run.multiplicity = note_multiplicity(self.model.hook_dict[SCORES_HOOK], None)
+            run.multiplicity = note_multiplicity(self.model.hook_dict[multiplied_at()], None)
 
-    def _leaves(self, block: Module, inputs: tuple[Any, ...], output: Tensor | None) -> None:
+    def _leaves(self, block: Module, inputs: tuple[Any, ...], output: Any) -> None:
         run = self.running.layers.pop()
+        output = output[0] if isinstance(output, tuple) else output  # as bridges give it
         assert isinstance(run, BlockRun)
         if run.multiplicity is not None:
-            note_multiplicity(self.model.hook_dict[SCORES_HOOK], run.multiplicity)
+            note_multiplicity(self.model.hook_dict[multiplied_at()], run.multiplicity)
         if output is not None and run.queries is not None:
             self.behind[output] = run.queries
         # A frozen cache keeps the keys that it had.

@@ -14,13 +14,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from count01_lens.attention.seen_tokens import Pattern, SeenTokens
+from count01_lens.attention.seen_tokens import Attended, Pattern, SeenTokens
 from count01_lens.common.precision import at_least_float32
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm, smallest_safe
 from count01_lens.counts.multiplicities import Multiplicities
+from count01_lens.models.acting_hooks import check_hooks_act, edits_needed
 from count01_lens.models.build import check_model
 from count01_lens.models.hooks import HeadName, Hook, check_heads
+from count01_lens.models.lens import scores_act
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import Place
 
@@ -163,7 +165,9 @@ def patchable_heads(model: HookedTransformer, heads: Iterable[HeadName] | None) 
             "tokens cannot be followed; move the model to one"
         )
     every = range(model.cfg.n_layers * model.cfg.n_heads)
-    return check_heads(model, every if heads is None else heads)
+    numbers = check_heads(model, every if heads is None else heads)
+    check_hooks_act(model, *edits_needed())
+    return numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +179,23 @@ class AskingRows:
     token: Int[Tensor, " row"]
     keys: Int[Tensor, "row key"]
     hidden: Bool[Tensor, "row head key"]
+
+    @classmethod
+    def of_pattern(cls, now: Attended, pattern: Pattern, place: Place) -> "AskingRows":
+        """Find the rows in a pattern, where no scores can be seen.
+
+        That a key has no weight does not say that it is hidden: what is padding has to be known.
+        """
+        assert now.keys is not None
+        scores = torch.zeros_like(pattern)
+        if now.padding is not None:
+            if now.padding.shape != now.keys.shape:
+                raise ValueError(
+                    "attention patch: expected an attention_mask [sample, position], got "
+                    f"{list(now.padding.shape)}; give which tokens are padding"
+                )
+            scores.masked_fill_(now.padding[:, None, None] == 0, -math.inf)
+        return cls.of(now.keys, scores, place)
 
     @classmethod
     def of(cls, keys: Int[Tensor, "sample key"], scores: Pattern, place: Place) -> "AskingRows":
@@ -229,11 +250,16 @@ def row_hooks(
                 "attention run again by a hook; run the model from its tokens on"
             )
         assert now.keys is not None
-        now.found[this] = AskingRows.of(now.keys, scores, place)
+        if scores_act():
+            now.found[this] = AskingRows.of(now.keys, scores, place)
+        else:
+            now.found[this] = AskingRows.of_pattern(now, scores, place)
         return scores
 
     def rewrite(chosen: list[int], heads: list[int]) -> Hook:
         def hook_pattern(pattern: Pattern, hook: Any) -> Pattern:
+            if not scores_act():
+                find(pattern, hook)
             rows: AskingRows = seen.attended(pattern, hook).found[this]
             if len(rows.sample) == 0:
                 return pattern
@@ -244,7 +270,8 @@ def row_hooks(
     hooks: list[tuple[str, Hook]] = []
     for layer, chosen, heads in heads_by_layer(model, numbers):
         seen.need([layer])
-        hooks.append((f"blocks.{layer}.attn.hook_attn_scores", find))
+        if scores_act():
+            hooks.append((f"blocks.{layer}.attn.hook_attn_scores", find))
         hooks.append((pattern_hook(layer), rewrite(chosen, heads)))
     return hooks
 

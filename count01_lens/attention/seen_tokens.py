@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
-from count01_lens.counts.compact import SCORES_HOOK, note_multiplicity, noted_multiplicity
+from count01_lens.counts.compact import multiplied_at, note_multiplicity, noted_multiplicity
 from count01_lens.models.hooks import Hook, z_hook
 
 Pattern = Float[Tensor, "sample head query key"]
@@ -30,12 +30,14 @@ class Attended:
         layer: its number.
         keys: the tokens behind its keys; None if they are not known.
         unknown: why they are not, and what can be done.
+        padding: which keys are not padding, if the layer was told; only bridges need it here.
         found: what hooks at its scores left for hooks at its pattern.
     """
 
     layer: int
     keys: Int[Tensor, "sample key"] | None
     unknown: str = ""
+    padding: Tensor | None = None
     found: dict[object, Any] = field(default_factory=dict)
 
 
@@ -74,7 +76,7 @@ class SeenTokens:
 
     def log_multiplicity(self, like: Tensor) -> Float[Tensor, "sample key"] | None:
         """Log of how often each key stands there, in the compact form; None in sequences."""
-        n = noted_multiplicity(self.model.hook_dict[SCORES_HOOK])
+        n = noted_multiplicity(self.model.hook_dict[multiplied_at()])
         return None if n is None else n.to(like).log()
 
     def _check_shape(self, keys: Int[Tensor, "known_sample known_key"], scores: Pattern) -> None:
@@ -118,8 +120,8 @@ class GivenTokens(SeenTokens):
         assert tokens is not None
         if embedding.shape[:2] != tokens.shape:
             raise self._other_tokens(embedding.shape[:2])
-        # Not the module itself, whose hooks would take this for a pass of the model.
-        expected = self.model.embed.forward(tokens.to(embedding.device))
+        # Not by the module, whose hooks would take this for a pass of the model.
+        expected = self.model.W_E[tokens.to(embedding.device)]
         if not torch.allclose(embedding, expected, rtol=0, atol=0, equal_nan=True):
             raise ValueError(
                 "attention patch: expected a run on the tokens that were given to fwd_hooks, got "
@@ -130,7 +132,7 @@ class GivenTokens(SeenTokens):
 
     def _begin(self, q: Tensor, hook: Any) -> Tensor:
         # What an earlier pass left behind, compact or cut short, is not of this one.
-        note_multiplicity(self.model.hook_dict[SCORES_HOOK], None)
+        note_multiplicity(self.model.hook_dict[multiplied_at()], None)
         assert self.tokens is not None
         self.running.layers[:] = [Attended(hook.layer(), self.tokens.to(q.device))]
         return q

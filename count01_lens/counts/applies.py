@@ -23,6 +23,13 @@ from count01_lens.models.fingerprint import (
     overridden_methods,
 )
 from count01_lens.models.hooks import ablation_hooks, hooks_attached, z_hook
+from count01_lens.models.lens import (
+    attn_scale,
+    is_model,
+    kind_of_models,
+    named_modules,
+    own_types,
+)
 from count01_lens.models.stored import Model, StoredModel
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import CountingLanguage, Place
@@ -73,10 +80,8 @@ def require_counts(
 def _reasons_against(
     model: HookedTransformer, language: CountingLanguage, ignore_hooks: bool
 ) -> Iterator[str]:
-    from transformer_lens import HookedTransformer
-
-    if not isinstance(model, HookedTransformer):
-        yield f"expected a HookedTransformer, got {type(model).__name__}"
+    if not is_model(model):
+        yield f"expected a {kind_of_models()}, got {type(model).__name__}"
         return
     yield from _against_config(model, language)
     yield from _foreign_code(model)
@@ -131,15 +136,9 @@ _UNUSUAL_ATTENTION = {
 
 def _foreign_code(model: HookedTransformer) -> Iterator[str]:
     """Modules that somebody put in, a subclass among them: they may compute anything."""
-    from transformer_lens import HookedTransformer, components
-    from transformer_lens.hook_points import HookPoint
-    from transformer_lens.utilities import TypedModuleList
-
-    attention = {components.TransformerBlock, components.Attention}
-    ends = {components.Embed, components.PosEmbed, components.Unembed}
-    containers = {HookedTransformer, TypedModuleList, HookPoint, torch.nn.Identity}
-    for name, module in model.named_modules():
-        if type(module) not in attention | ends | containers:
+    own = own_types()
+    for name, module in named_modules(model):
+        if type(module) not in own:
             yield f"{name or 'it'} is a {type(module).__name__}, not one of TransformerLens's own"
         for method in overridden_methods(module):
             yield f"{name or 'the model'} has a {method} of its own"
@@ -176,7 +175,7 @@ def _difference(model: HookedTransformer, language: CountingLanguage) -> str | N
 
     plain = exact_copy(model)
     weights = {name: weight.unsqueeze(0) for name, weight in count_parameters(plain).items()}
-    scale = float(plain.blocks[0].attn.attn_scale)
+    scale = attn_scale(plain)
     form = CountForm.from_parameters(weights, scale, language)
     # How large the numbers are that are added up, and what may be lost where they underflow.
     lost = torch.finfo(torch.float64).tiny / torch.finfo(torch.float64).eps

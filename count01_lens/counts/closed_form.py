@@ -20,7 +20,8 @@ from torch import Tensor
 from count01_lens.common.precision import at_least_float32, without_autocast
 from count01_lens.counts.applies import require_counts
 from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.models.stored import Model, attn_scale_of
+from count01_lens.models.lens import state_of
+from count01_lens.models.stored import Model, StoredModel, attn_scale_of
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
@@ -250,7 +251,7 @@ def count_parameters(
 
     They are in a dtype, or in the model's own, but in at least float32.
     """
-    state = model.state_dict()
+    state = model.state_dict() if isinstance(model, StoredModel) else state_of(model)
     attention = (f"blocks.0.attn.{kind}_{letter}" for kind in "Wb" for letter in "QKVO")
     return {
         name: state[name].cpu().to(dtype or at_least_float32(state[name].dtype))

@@ -4,6 +4,9 @@ In Count01 a sentence with counts n0, n1, n2 is `[BOS] 0 1 2 = a`, and `log n` i
 attention scores of each token: `softmax(s + log n) = n e^s / Σ n e^s`, exactly what the n copies of
 the token would get together. An absent token has `log 0 = -inf` and gets nothing. All hooks of the
 model work as usual on these positions.
+
+In TransformerLens 4, where edits of scores do nothing, the pattern itself is multiplied by n and
+divided by its new sum, which is the same.
 """
 
 import threading
@@ -17,15 +20,19 @@ from torch import Tensor
 from count01_lens.common.precision import at_least_float32
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.applies import require_counts
+from count01_lens.counts.closed_form import smallest_safe
+from count01_lens.models.acting_hooks import check_hooks_act, edits_needed
 from count01_lens.models.hooks import hooks_for_one_pass, z_hook
+from count01_lens.models.lens import scores_act
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import At, CountingLanguage
 from count01_lens.tasks.dataset import CountsLike, Split, as_counts
 from count01_lens.tasks.places import COUNT01
 
-SCORES_HOOK = "blocks.0.attn.hook_attn_scores"
-# Under this name and that of the thread the hook point of the scores carries the multiplicities
-# while a compact run is on its way: later hooks, such as attention patches, have to know them.
+_SCORES_HOOK, _PATTERN_HOOK = "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_pattern"
+# Under this name and that of the thread the hook point where tokens are multiplied carries the
+# multiplicities while a compact run is on its way: later hooks, such as attention patches, have to
+# know them.
 MULTIPLICITY = "multiplicity"
 
 
@@ -46,7 +53,10 @@ def compact_tokens(
 def compact_hooks(
     data: CountsLike, language: CountingLanguage | None = None
 ) -> list[tuple[str, Callable[..., Tensor]]]:
-    """Make the `fwd_hooks` that add `log n` to the attention scores of `compact_tokens(data)`."""
+    """Make the `fwd_hooks` that attend to each token of `compact_tokens(data)` n times.
+
+    They have to come before other hooks at the attention pattern.
+    """
     language = language or _language_of(data)
     counts = as_counts(data, language)
     multiplicity = torch.ones(len(counts), language.equals + 2, dtype=torch.long)
@@ -54,25 +64,50 @@ def compact_hooks(
     log_n = multiplicity.double().log()
     mine = threading.local()  # each thread that runs a model has a note of its own
 
-    def add_log_multiplicity(
-        scores: Float[Tensor, "sample head query key"], hook: Any
+    def begin(
+        attention: Float[Tensor, "sample head query key"], hook: Any
     ) -> Float[Tensor, "sample head query key"]:
-        if scores.shape[0] != len(log_n) or scores.shape[-1] != log_n.shape[-1]:
+        if attention.shape[0] != len(log_n) or attention.shape[-1] != log_n.shape[-1]:
             raise ValueError(
                 f"compact_hooks: expected the tokens compact_tokens(data) of the same "
-                f"{len(log_n)} sentences, got scores of shape {list(scores.shape)}"
+                f"{len(log_n)} sentences, got scores of shape {list(attention.shape)}"
             )
         note_multiplicity(hook, multiplicity)
         mine.point = hook
         # In half precision log n would be off by as much as a '1' more or less.
-        precise = scores.to(at_least_float32(scores.dtype))
+        return attention.to(at_least_float32(attention.dtype))
+
+    def add_log_multiplicity(
+        scores: Float[Tensor, "sample head query key"], hook: Any
+    ) -> Float[Tensor, "sample head query key"]:
+        precise = begin(scores, hook)
         return precise + log_n[:, None, None, :].to(precise)
+
+    def multiply(
+        pattern: Float[Tensor, "sample head query key"], hook: Any
+    ) -> Float[Tensor, "sample head query key"]:
+        precise = begin(pattern, hook)
+        weighed = precise * multiplicity[:, None, None, :].to(precise)
+        total = weighed.sum(dim=-1, keepdim=True)
+        if bool((total < smallest_safe(total.dtype)).any()):
+            raise ValueError(
+                "compact form: expected attention scores that can be told apart after a softmax, "
+                "got tokens of a sentence that get nothing beside those that it does not have; use "
+                "model.double(), or the closed form"
+            )
+        return (weighed / total).to(pattern)
 
     def forget_multiplicity(z: Float[Tensor, "sample position head d_head"], hook: Any) -> Tensor:
         note_multiplicity(mine.point, None)
         return z
 
-    return [(SCORES_HOOK, add_log_multiplicity), (z_hook(0), forget_multiplicity)]
+    weigh = add_log_multiplicity if scores_act() else multiply
+    return [(multiplied_at(), weigh), (z_hook(0), forget_multiplicity)]
+
+
+def multiplied_at() -> str:
+    """Name the hook point at which each token comes to count n times."""
+    return _SCORES_HOOK if scores_act() else _PATTERN_HOOK
 
 
 def _language_of(data: CountsLike) -> CountingLanguage:
@@ -117,12 +152,14 @@ def compact_logits(
     language = data.language if isinstance(data, Split) else language_for(model)
     place = language.place(at)
     require_counts(model, language, ignore_hooks=True)
+    check_hooks_act(model, *edits_needed())
     counts = as_counts(data, language)
     tokens = compact_tokens(counts, language).to(model.W_E.device)
-    point = model.hook_dict[SCORES_HOOK]
+    point = model.hook_dict[multiplied_at()]
     noted = note_multiplicity(point, None)  # by a run in whose hooks this one is
     try:
-        with hooks_for_one_pass(model, compact_hooks(counts, language)):
+        hooks = compact_hooks(counts, language)
+        with hooks_for_one_pass(model, hooks, first=[multiplied_at()]):
             logits: Tensor = model(tokens)
     finally:
         note_multiplicity(point, noted)

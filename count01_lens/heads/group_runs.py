@@ -31,6 +31,7 @@ from count01_lens.models.fingerprint import (
     overridden_methods,
 )
 from count01_lens.models.hooks import batches, hooks_attached, z_hook
+from count01_lens.models.lens import module_at, output_bias, run_block, run_mlp
 from count01_lens.tasks.prompts import Asked, Question
 
 Masks = Bool[Array, "group head"]
@@ -215,10 +216,10 @@ class StreamRuns:
         instead = torch.zeros_like(at[0])
         if (other := kept.instead[last]) is not None:
             instead = other.to(at).expand(z.shape[1:])[rows, kept.asked]
-        attention = self.model.blocks[last].attn
-        W_O = precise(attention.W_O)
+        W_O = precise(self.model.blocks[last].attn.W_O)
         gains = einsum(at - instead, W_O, "group prompt head d, head d r -> group head prompt r")
-        base = einsum(instead, W_O, "prompt head d, head d r -> prompt r") + precise(attention.b_O)
+        base = einsum(instead, W_O, "prompt head d, head d r -> prompt r")
+        base = base + precise(output_bias(self.model, last))
         return [Ending(query[number], base, gains[number]) for number in known]
 
     def _layer(
@@ -236,7 +237,7 @@ class StreamRuns:
             after[some] = self._block(layer, stream[some], heads[some], kept, attention_mask)[0]
         if not some.all():
             attention = self.model.blocks[layer].attn
-            written = precise(attention.b_O)
+            written = precise(output_bias(self.model, layer))
             if (instead := kept.instead[layer]) is not None:
                 form = "... head d, head d r -> ... r"
                 written = written + einsum(precise(instead), precise(attention.W_O), form)
@@ -272,9 +273,7 @@ class StreamRuns:
         mask = None if attention_mask is None else attention_mask.repeat(groups, 1)
         rows = rearrange(stream, "group prompt ... -> (group prompt) ...")
         with hooks_attached(self.model, [(z_hook(layer), at_outputs)]):
-            after = self.model(
-                rows, start_at_layer=layer, stop_at_layer=layer + 1, attention_mask=mask
-            )
+            after = run_block(self.model, layer, rows, mask)
         return rearrange(after, "(group prompt) ... -> group prompt ...", group=groups), found[0]
 
     @torch.no_grad()
@@ -306,13 +305,11 @@ class StreamRuns:
         block, cfg = self.model.blocks[layer], self.model.cfg
         norm = self.path.norm_after_attention(layer)
         if norm is not None:
-            written = self.model.get_submodule(norm)(written)
+            written = module_at(self.model, norm)(written)
         if cfg.attn_only:
             return stream + written
         if cfg.parallel_attn_mlp:
-            after: Tensor = stream + written + block.apply_mlp(block.ln2(stream))
-            return after
+            return stream + written + run_mlp(block, block.ln2(stream))
         middle = stream + written
         before_mlp = middle if norm == f"blocks.{layer}.ln1" else block.ln2(middle)
-        after = middle + block.apply_mlp(before_mlp)
-        return after
+        return middle + run_mlp(block, before_mlp)

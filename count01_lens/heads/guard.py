@@ -26,6 +26,7 @@ from count01_lens.models.fingerprint import (
     overridden_methods,
 )
 from count01_lens.models.hooks import ablation_hooks, z_hook
+from count01_lens.models.lens import named_modules, rounds_to_float32
 from count01_lens.tasks.prompts import Asked, Prompts
 
 N_PROMPTS = 4
@@ -84,10 +85,10 @@ def check_attribution(
 
 
 def rounded_like(model: HookedTransformer) -> torch.dtype:
-    """The precision in which a model computes: TransformerLens has ALiBi's slopes in float32."""
+    """The precision in which a model computes, at its lowest."""
     dtype: torch.dtype = model.W_U.dtype
-    in_float32 = model.cfg.positional_embedding_type == "alibi" and dtype == torch.float64
-    return torch.float32 if in_float32 else dtype
+    lower = dtype == torch.float64 and rounds_to_float32(model)
+    return torch.float32 if lower else dtype
 
 
 def _check_nothing_after_heads(model: HookedTransformer) -> None:
@@ -97,7 +98,7 @@ def _check_nothing_after_heads(model: HookedTransformer) -> None:
     """
     late = re.compile(r"hook_(result|attn_out|resid_mid|resid_post)|ln1_post|ln_final|unembed")
     found = [name for name in hooked_modules(model) if late.search(name)]
-    found += [name for name, module in model.named_modules() if overridden_methods(module)]
+    found += [name for name, module in named_modules(model) if overridden_methods(module)]
     if found:
         raise ValueError(
             "direct logit attribution: expected no hooks after the heads of a model in half "

@@ -16,6 +16,7 @@ from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.heads.guard import check_attribution
 from count01_lens.heads.visits import Visit, in_order
+from count01_lens.models.acting_hooks import check_hooks_act
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.hooks import Hook, batches, hooks_attached, replacing_hooks, z_hook
 from count01_lens.tasks.prompts import Asked
@@ -168,6 +169,7 @@ class HookRunner:
     def everywhere(self, prompts: Asked) -> list[Float[Tensor, "position head d_head"]]:
         """`hook_z` of every head of every layer at all positions that the query position sees."""
         found: dict[int, Tensor] = {}
+        check_hooks_act(self.model, "z")
         with self._applied():
             for some, tokens, _ in batches(self.model, prompts.sequences(), prompts.positions):
                 _, cache = self.model.run_with_cache(tokens, names_filter=self._z_hooks)
@@ -199,6 +201,7 @@ class HookRunner:
         hooks: Hooks | Callable[[Tensor], Hooks] = (),
     ) -> Iterator[Visit]:
         """Run the model batch by batch, in no order; hooks may depend on the tokens of a batch."""
+        check_hooks_act(self.model, "z")
         with self._applied():
             for some, tokens, asked in batches(self.model, prompts.sequences(), prompts.positions):
                 rows = torch.arange(len(tokens), device=tokens.device)

@@ -1,7 +1,6 @@
 """HookedTransformers: made from a config or from raw parameters, and checked."""
 
 import itertools
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,14 @@ from torch import Tensor
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_dtype
 from count01_lens.models.config import ModelConfig
+from count01_lens.models.lens import (
+    is_hook_point,
+    load_state,
+    make_model,
+    module_at,
+    parameters_of,
+    require_model,
+)
 from count01_lens.models.parameters import (
     D_VOCAB,
     initial_raw,
@@ -32,9 +39,9 @@ def hooked_transformer(
         raise ValueError(f"raw parameters: expected {expected}, got {got}")
     model = empty_hooked_transformer(config, raw["W_E"].dtype, task)
     parameters = transformer_lens_parameters(raw, config)
-    parameters["pos_embed.W_pos"] = torch.zeros_like(model.pos_embed.W_pos)
+    parameters["pos_embed.W_pos"] = torch.zeros_like(model.W_pos)
     # Not strict: the two buffers of the attention block are constants.
-    model.load_state_dict({k: v.detach().contiguous() for k, v in parameters.items()}, strict=False)
+    load_state(model, {k: v.detach().contiguous() for k, v in parameters.items()}, strict=False)
     return model
 
 
@@ -83,7 +90,7 @@ def empty_hooked_transformer(
     """Make the HookedTransformer of a config, its weights not yet set."""
     from count01_lens.tasks.tokenizer import counting_tokenizer
 
-    model = make_hooked_transformer(
+    model = make_model(
         dict(
             d_model=config.d_model,
             d_head=config.d_head,
@@ -102,21 +109,8 @@ def empty_hooked_transformer(
         tokenizer=counting_tokenizer(task),
     )
     # TransformerLens has no "none" for positions: a frozen table of zeros is one.
-    model.pos_embed.W_pos.requires_grad_(False)
+    parameters_of(model)["pos_embed.W_pos"].requires_grad_(False)
     return model
-
-
-def make_hooked_transformer(
-    cfg: dict[str, Any], tokenizer: Any = None, move_to_device: bool = True
-) -> HookedTransformer:
-    """Call `HookedTransformer(cfg)` without its notice that a later version removes the class."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
-        return HookedTransformer(
-            HookedTransformerConfig(**cfg), tokenizer=tokenizer, move_to_device=move_to_device
-        )
 
 
 def check_tokens(cfg: Any, d_vocab: int) -> None:
@@ -130,26 +124,22 @@ def check_tokens(cfg: Any, d_vocab: int) -> None:
 
 
 def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
-    """Raise unless this is a HookedTransformer with finite weights over so many tokens, or any.
+    """Raise unless this is a model with finite weights over so many tokens, or any.
 
     Its attention has to have the hook points at which heads are measured and changed.
     """
-    from transformer_lens import HookedTransformer
-    from transformer_lens.hook_points import HookPoint
-
-    if not isinstance(model, HookedTransformer):
-        raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
+    require_model(model)
     if d_vocab is not None:
         check_tokens(model.cfg, d_vocab)
     if model.cfg.n_layers < 1:
         raise ValueError("model: expected at least one layer, got none: it has no heads")
     for layer, hook in itertools.product(range(model.cfg.n_layers), ("pattern", "z")):
         name = f"blocks.{layer}.attn.hook_{hook}"
-        module = model.get_submodule(name)
-        if type(module) is not HookPoint or model.hook_dict.get(name) is not module:
+        found = module_at(model, name)
+        if not is_hook_point(model, name, found):
             raise ValueError(
                 f"model: expected the hook point {name} that TransformerLens made, got a "
-                f"{type(module).__name__} that was put in its place, where hooks would not be "
+                f"{type(found).__name__} that was put in its place, where hooks would not be "
                 "seen; take it out, or attach what it does as a hook"
             )
     if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):

@@ -17,9 +17,11 @@ from count01_lens.common.storage import DamagedFileError, remove_temporary_files
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.validation import check_choice
 from count01_lens.common.versions import library_versions
+from count01_lens.models.fields import DTYPES
 from count01_lens.models.fingerprint import fingerprint
+from count01_lens.models.lens import fields_of, parameters_of, require_model, state_of
 from count01_lens.models.stored import StoredModel, as_stored
-from count01_lens.models.unpacking import DTYPES, check_values, hooked_from
+from count01_lens.models.unpacking import check_values, hooked_from
 from count01_lens.tasks.language import TOKENS
 
 ExampleName = Literal["accurate", "paper"]
@@ -50,7 +52,7 @@ def save_checkpoint(
     """
     file = checkpoint_file(path)
     about = _about(model, {} if info is None else info)
-    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    state = {name: tensor.detach().cpu() for name, tensor in state_of(model).items()}
     check_values(state, "model")
     try:
         data = bundle_bytes(Bundle(KIND, about, state))
@@ -137,13 +139,10 @@ def example_file(recipe: str) -> Path:
 
 
 def _about(model: HookedTransformer, info: Mapping[str, Any]) -> dict[str, Any]:
-    from transformer_lens import HookedTransformer
-
-    if not isinstance(model, HookedTransformer):
-        raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
+    require_model(model)
     if not isinstance(info, Mapping):
         raise TypeError(f"info: expected a dict of JSON values, got {info!r}")
-    cfg = {name: _plain(value) for name, value in model.cfg.to_dict().items()}
+    cfg = {name: _plain(value) for name, value in fields_of(model).items()}
     # The dtype of the weights themselves: `model.double()`, for one, does not tell cfg.
     dtypes = sorted({_plain(parameter.dtype) for parameter in model.parameters()})
     if len(dtypes) != 1 or dtypes[0] not in DTYPES:
@@ -160,7 +159,7 @@ def _about(model: HookedTransformer, info: Mapping[str, Any]) -> dict[str, Any]:
         "hooked_transformer": cfg,
         "reads_count01": vocabulary == {text: index for index, text in enumerate(TOKENS)},
         **({} if task is None else {"counting_task": task.to_dict()}),
-        "frozen_parameters": [n for n, p in model.named_parameters() if not p.requires_grad],
+        "frozen_parameters": [n for n, p in parameters_of(model).items() if not p.requires_grad],
     }
 
 

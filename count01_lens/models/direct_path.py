@@ -16,6 +16,7 @@ from torch import Tensor
 from count01_lens.common.precision import at_least_float32, without_autocast
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.models.hooks import z_hook
+from count01_lens.models.lens import module_at, norms_after_attention, output_bias
 
 Activations = Mapping[str, Tensor]  # by hook point, at the query position of each prompt
 Tokens = slice | list[int]  # columns of the logits
@@ -88,7 +89,7 @@ class DirectPath:
     def written_by_bias(self, at: Activations, layer: int) -> Float[Tensor, "prompt d_model"]:
         """What attention adds to the residual stream besides."""
         norm = self.norm_after_attention(layer)
-        b_O = precise(self.model.blocks[layer].attn.b_O)
+        b_O = precise(output_bias(self.model, layer))
         added = self._through(norm, b_O.expand(len(at[z_hook(layer)]), 1, -1), at)[:, 0]
         return added + self._bias(norm)
 
@@ -125,12 +126,10 @@ class DirectPath:
 
     def norm_after_attention(self, layer: int) -> str | None:
         """The norm between heads of a layer and the residual stream, in models that have one."""
-        from transformer_lens.utilities.architectures import POST_NORM_ARCHITECTURES
-
         cfg = self.model.cfg
         if cfg.normalization_type is None:
             return None
-        if cfg.original_architecture in POST_NORM_ARCHITECTURES:
+        if cfg.original_architecture in norms_after_attention():
             return f"blocks.{layer}.ln1"
         return f"blocks.{layer}.ln1_post" if cfg.use_normalization_before_and_after else None
 
@@ -156,7 +155,7 @@ class DirectPath:
         """Apply the linear part of a norm: centring (not for RMS), frozen scale, learned weight."""
         if norm is None:
             return written
-        module = self.model.get_submodule(norm)
+        module = module_at(self.model, norm)
         # By the module: a model of type "LN" may end with an RMS norm.
         if not type(module).__name__.startswith("RMS"):
             written = written - written.mean(dim=-1, keepdim=True)
@@ -165,7 +164,7 @@ class DirectPath:
         return normalised if weight is None else normalised * precise(weight)
 
     def _bias(self, norm: str | None) -> Tensor | float:
-        bias = None if norm is None else getattr(self.model.get_submodule(norm), "b", None)
+        bias = None if norm is None else getattr(module_at(self.model, norm), "b", None)
         return 0.0 if bias is None else precise(bias)
 
 

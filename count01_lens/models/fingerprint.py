@@ -14,6 +14,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 
 from count01_lens.common.fingerprints import hash_of
 from count01_lens.common.types import HookedTransformer
+from count01_lens.models.lens import is_own_hook, named_modules
 from count01_lens.models.stored import Model, StoredModel, hooked
 
 # Fields of a config that do not change what a model computes: where it came from and where it is,
@@ -49,7 +50,9 @@ def overridden_methods(module: torch.nn.Module) -> list[str]:
     """Methods of a module that were replaced on the object itself, such as its `forward`."""
     kind = type(module)
     return sorted(
-        name for name, value in vars(module).items() if callable(value) and hasattr(kind, name)
+        name
+        for name, value in vars(module).items()
+        if callable(value) and callable(getattr(kind, name, None))
     )
 
 
@@ -57,10 +60,11 @@ def hooked_modules(model: HookedTransformer) -> list[str]:
     """Names of the modules that hooks are attached to, TransformerLens's or plain torch's."""
     if _global_forward_hooks or _global_forward_pre_hooks:
         return ["every module there is"]
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
     return [
         name or "the model"
-        for name, module in model.named_modules()
-        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+        for name, module in named_modules(model)
+        if any(not is_own_hook(hook) for kind in kinds for hook in getattr(module, kind).values())
     ]
 
 
@@ -70,7 +74,8 @@ def exact_copy(model: HookedTransformer) -> HookedTransformer:
     instead: dict[int, Any] = {id(model.tokenizer): model.tokenizer}
     for module in model.modules():
         for name, value in vars(module).items():
-            if name.endswith("hooks") or "_hooks_" in name or name == "ctx":
+            about_hooks = name.endswith("hooks") or "_hooks_" in name or name == "ctx"
+            if about_hooks and isinstance(value, dict | list):
                 instead[id(value)] = type(value)()
     plain = copy.deepcopy(model, instead)
     torch.nn.Module.to(plain, "cpu", torch.float64)  # TransformerLens's own `to` prints a line
@@ -128,4 +133,7 @@ def _plain(value: Any) -> Any:
 
 
 # What torch and TransformerLens note while a model runs.
-_PASSING = {"training", "_is_full_backward_hook", "_ntk_alpha_cached"}
+_PASSING = {
+    "training", "_is_full_backward_hook", "_ntk_alpha_cached", "_capture_hooks_wired",
+    "_current_batch_size", "_fired_hook_out", "_start_at_layer_idx", "_stop_at_layer_idx",
+}  # fmt: skip

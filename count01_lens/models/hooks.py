@@ -76,24 +76,50 @@ def replacing_hooks(
 
 @contextmanager
 def hooks_attached(
-    model: HookedTransformer, hooks: Sequence[tuple[str, Hook]]
+    model: HookedTransformer, hooks: Sequence[tuple[str, Hook]], *, first: Sequence[str] = ()
 ) -> Iterator[HookedTransformer]:
     """Attach hooks for the length of a `with` block, and take away exactly these at its end.
 
     Hooks that were there before stay, and so do these if TransformerLens resets its own inside.
+    At hook points named in `first` they come before those that are there.
     """
-
-    def as_torch(name: str, hook: Hook) -> TorchHook:
-        point = model.hook_dict[name]
-        return point, "forward_hook", lambda module, inputs, output: hook(output, hook=point), {}
-
-    with torch_hooks(as_torch(name, hook) for name, hook in hooks):
+    known = model.hook_dict
+    attached = []
+    try:
+        for name, hook in hooks:
+            point, mine = known[name], _named(hook)
+            attached.append((point, repr(mine)))
+            # By TransformerLens, which splits what a bridge holds into heads.
+            point.add_hook(mine, is_permanent=True, prepend=name in first)
         yield model
+    finally:
+        for point, name in attached:
+            _take_away(point, name)
+
+
+def _named(hook: Hook) -> Hook:
+    """Wrap a hook in a function that no other is: TransformerLens names hooks after their repr."""
+
+    def mine(value: Tensor, /, **named: Any) -> Tensor:
+        return hook(value, **named)
+
+    return mine
+
+
+def _take_away(point: Any, name: str) -> None:
+    """Take a hook away, known by its name: Ctrl-C may have come before there was a handle."""
+    # A list first: another thread may register hooks meanwhile.
+    keys = [key for key, known in list(point._forward_hooks.items()) if known.__name__ == name]
+    point.fwd_hooks = [handle for handle in point.fwd_hooks if handle.hook.id not in keys]
+    for key in keys:
+        point._forward_hooks_with_kwargs.pop(key, None)
+        point._forward_hooks_always_called.pop(key, None)
+        del point._forward_hooks[key]
 
 
 @contextmanager
 def hooks_for_one_pass(
-    model: HookedTransformer, hooks: Sequence[tuple[str, Hook]]
+    model: HookedTransformer, hooks: Sequence[tuple[str, Hook]], *, first: Sequence[str] = ()
 ) -> Iterator[HookedTransformer]:
     """Attach hooks for the one pass that is run in a `with` block, and for no other.
 
@@ -113,7 +139,7 @@ def hooks_for_one_pass(
         (model, "forward_hook", partial(count, -1), {"always_call": True}),
     ]
     mine = [(name, partial(once, hook)) for name, hook in hooks]
-    with torch_hooks(counting), hooks_attached(model, mine):
+    with torch_hooks(counting), hooks_attached(model, mine, first=first):
         yield model
 
 

@@ -19,7 +19,9 @@ from torch import Tensor
 
 from count01_lens.common.bundle import Bundle
 from count01_lens.common.types import HookedTransformer
-from count01_lens.models.unpacking import DEFAULT_DTYPES, DTYPES, hooked_from, task_in
+from count01_lens.models.fields import DTYPES, PLAIN, SIZES, completed
+from count01_lens.models.lens import attn_scale
+from count01_lens.models.unpacking import DEFAULT_DTYPES, hooked_from, task_in
 from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.places import COUNT01
@@ -89,7 +91,7 @@ def attn_scale_of(model: Model) -> float:
     """What attention scores of the first layer are divided by."""
     if isinstance(model, StoredModel):
         return model.attn_scale
-    return float(model.blocks[0].attn.attn_scale)
+    return attn_scale(model)
 
 
 def as_stored(bundle: Bundle) -> StoredModel | None:
@@ -115,56 +117,15 @@ def as_stored(bundle: Bundle) -> StoredModel | None:
     return StoredModel(bundle, fields, None if isinstance(task, Count01) else task)
 
 
-_SIZES = ("d_model", "n_heads", "d_head", "d_vocab", "n_ctx")
-# The fields of a HookedTransformerConfig in the models of this library, but for their sizes.
-_USUAL: dict[str, Any] = {
-    "NTK_by_parts_factor": 8.0, "NTK_by_parts_high_freq_factor": 4.0,
-    "NTK_by_parts_low_freq_factor": 1.0, "NTK_original_ctx_len": 8192, "act_fn": "relu",
-    "attention_dir": "causal", "attn_only": True, "attn_scores_soft_cap": -1.0,
-    "default_prepend_bos": True, "device": "cpu", "eps": 1e-5, "init_mode": "gpt2",
-    "model_name": "count01", "n_devices": 1, "n_layers": 1, "output_logits_soft_cap": -1.0,
-    "positional_embedding_type": "standard", "rotary_base": 10000, "rotary_scaling_factor": 1.0,
-    "yarn_attention_factor": 1.0, "yarn_beta_fast": 32.0, "yarn_beta_slow": 1.0,
-    "yarn_factor": 1.0, "yarn_original_max_position_embeddings": 4096, "yarn_truncate": True,
-    **dict.fromkeys((
-        "attn_types", "checkpoint_index", "checkpoint_label_type", "checkpoint_value", "clip_qkv",
-        "decoder_start_token_id", "experts_per_token", "n_key_value_heads", "normalization_type",
-        "num_experts", "original_architecture", "quantization_method",
-        "relative_attention_max_distance", "relative_attention_num_buckets", "rotary_base_local",
-        "rotary_dim", "seed", "tokenizer_name", "train_seq_length", "window_size",
-    )),
-    **dict.fromkeys((
-        "final_rms", "from_checkpoint", "gated_mlp", "init_weights", "layer_norm_folding",
-        "load_in_4bit", "norm_topk_prob", "parallel_attn_mlp", "post_embedding_ln",
-        "rotary_adjacent_pairs", "scale_attn_by_inverse_layer_idx", "tie_word_embeddings",
-        "tokenizer_prepends_bos", "trust_remote_code", "ungroup_grouped_query_attention",
-        "use_NTK_by_parts_rope", "use_attention_sinks", "use_attn_in", "use_attn_result",
-        "use_dynamic_ntk_rope", "use_hook_mlp_in", "use_hook_tokens", "use_local_attn",
-        "use_logn_attn", "use_normalization_before_and_after", "use_qk_norm",
-        "use_split_qkv_input", "use_yarn_rope", "uses_rms_norm", "yarn_global_attn_only",
-    ), False),
-}  # fmt: skip
-
-
 def _is_plain(cfg: Mapping[str, Any]) -> bool:
     """Tell whether a cfg has exactly the fields and values of a plain model over counts."""
-    sizes = {name: cfg.get(name) for name in _SIZES}
+    sizes = {name: cfg.get(name) for name in SIZES}
     if not all(type(size) is int and size > 0 for size in sizes.values()):
         return False
     if not isinstance(cfg.get("dtype"), str) or cfg["dtype"] not in DTYPES:
         return False
-    scaled, d_model, d_head = cfg.get("use_attn_scale"), cfg["d_model"], cfg["d_head"]
-    expected = {
-        **_USUAL,
-        **sizes,
-        "dtype": cfg["dtype"],
-        "d_mlp": 4 * d_model,
-        "d_vocab_out": cfg["d_vocab"],
-        "n_params": 4 * d_model * d_head * cfg["n_heads"],
-        "initializer_range": 0.8 / math.sqrt(d_model),
-        "use_attn_scale": scaled is True,
-        "attn_scale": math.sqrt(d_head) if scaled is True else -1.0,
-    }
+    scaled = cfg.get("use_attn_scale") is True
+    expected = completed({**sizes, "dtype": cfg["dtype"], "use_attn_scale": scaled}, PLAIN)
     # 1, 1.0 and True are equal, and not the same to TransformerLens.
     return cfg.keys() == expected.keys() and all(
         type(cfg[name]) is type(value) and cfg[name] == value for name, value in expected.items()
@@ -173,7 +134,7 @@ def _is_plain(cfg: Mapping[str, Any]) -> bool:
 
 def _fits(cfg: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
     """Tell whether tensors are those of a plain model: names, shapes, dtypes, and values."""
-    d_model, heads, d_head, d_vocab, n_ctx = (cfg[name] for name in _SIZES)
+    d_model, heads, d_head, d_vocab, n_ctx = (cfg[name] for name in SIZES)
     attention = {
         **dict.fromkeys(("W_Q", "W_K", "W_V"), (heads, d_model, d_head)),
         **dict.fromkeys(("b_Q", "b_K", "b_V"), (heads, d_head)),

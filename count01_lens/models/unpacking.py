@@ -9,10 +9,10 @@ from torch import Tensor
 
 from count01_lens.common.bundle import Bundle
 from count01_lens.common.types import HookedTransformer
-from count01_lens.models.build import make_hooked_transformer
+from count01_lens.models.fields import DTYPES
+from count01_lens.models.lens import freeze, known_fields, load_state, make_model, state_of
 from count01_lens.tasks.counting_task import CountingTask
 
-DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64)}
 DEFAULT_DTYPES = (*DTYPES.values(), torch.float16, torch.bfloat16)
 # Of the fields of cfg, those that would act on more than the model: the random state of the
 # process, other devices, a hub. They are stored, and not acted on when loading.
@@ -31,7 +31,7 @@ def hooked_from(bundle: Bundle) -> HookedTransformer:
     if not isinstance(frozen, list):
         raise ValueError(f"frozen_parameters: expected a list, got {shortened(frozen)}")
     model = _make_model(cfg, _tokenizer_of(bundle.about, cfg))
-    model.load_state_dict(bundle.tensors)
+    load_state(model, bundle.tensors)
     try:
         with torch.no_grad():
             model(torch.zeros(1, 1, dtype=torch.long))
@@ -39,8 +39,7 @@ def hooked_from(bundle: Bundle) -> HookedTransformer:
         raise ValueError(f"cfg: the model made of it does not run ({error})") from error
     for name in ("seed", "tokenizer_name", "init_weights"):
         setattr(model.cfg, name, cfg[name])
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name not in frozen)
+    freeze(model, frozen)
     return model
 
 
@@ -54,12 +53,9 @@ def check_values(state: Mapping[str, Tensor], where: str) -> None:
 
 
 def _cfg_from_json(cfg: Any) -> dict[str, Any]:
-    from transformer_lens import HookedTransformerConfig
-
     if not isinstance(cfg, dict):
         raise ValueError(f"expected an object 'hooked_transformer', got {shortened(cfg)}")
-    known = HookedTransformerConfig.__dataclass_fields__
-    unknown = sorted(set(cfg) - set(known))
+    unknown = sorted(set(cfg) - known_fields())
     if unknown or not {"d_model", "n_layers", "dtype", *INERT} <= set(cfg):
         raise ValueError(
             "cfg: expected the fields of HookedTransformerConfig, "
@@ -75,7 +71,7 @@ def _check_state(cfg: dict[str, Any], state: Mapping[str, Tensor]) -> None:
     if not isinstance(cfg["n_layers"], int) or not 0 < cfg["n_layers"] <= len(state):
         raise ValueError(f"cfg: n_layers = {shortened(cfg['n_layers'])} is not usable")
     with torch.device("meta"):
-        expected = _make_model(cfg, None).state_dict()
+        expected = state_of(_make_model(cfg, None))
     different = sorted(set(expected) ^ set(state))
     if different:
         raise ValueError(f"its tensors do not fit cfg: {', '.join(different[:5])}")
@@ -117,6 +113,6 @@ def _tokenizer_of(about: Mapping[str, Any], cfg: dict[str, Any]) -> Any:
 def _make_model(cfg: dict[str, Any], tokenizer: Any) -> HookedTransformer:
     try:
         inert = {**cfg, **INERT, "init_weights": False}
-        return make_hooked_transformer(inert, tokenizer=tokenizer, move_to_device=False)
+        return make_model(inert, tokenizer=tokenizer, move_to_device=False)
     except Exception as error:  # whatever a config with impossible values makes the library raise
         raise ValueError(f"cfg: no model can be made of it ({error})") from error

@@ -19,6 +19,7 @@ from count01_lens.common.validation import is_int
 from count01_lens.heads.runners import check_ids
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.hooks import HeadName
+from count01_lens.models.lens import require_model
 from count01_lens.models.parameters import D_VOCAB
 from count01_lens.tasks.language import TOKENS, Token
 from count01_lens.views.attention_view import AttentionView, view_of
@@ -86,10 +87,7 @@ def _choices(
     model: HookedTransformer, answer: Any, choices: Iterable[int] | None
 ) -> list[int] | None:
     """Check what is to be attributed; None stands for all tokens."""
-    from transformer_lens import HookedTransformer
-
-    if not isinstance(model, HookedTransformer):
-        raise TypeError(f"model: expected a HookedTransformer, got {type(model).__name__}")
+    require_model(model)
     given = None if choices is None else list(choices)
     for name, values in (("answer", [answer] * (answer is not None)), ("choices", given or [])):
         if not all(is_int(value) and value >= 0 for value in values):

@@ -62,7 +62,7 @@ RATIOS = [
 @cache
 def model_and_task(n_layers: int) -> tuple[Any, cl.Task]:
     """A model with norms and, if it has two layers, MLPs; the largest token is asked for."""
-    from count01_lens.models.build import make_hooked_transformer
+    from count01_lens.models.lens import make_model
 
     config: dict[str, Any] = dict(
         n_layers=n_layers, n_heads=N_HEADS // n_layers, d_model=64, d_head=8, n_ctx=LENGTH,
@@ -72,7 +72,7 @@ def model_and_task(n_layers: int) -> tuple[Any, cl.Task]:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, N_TOKENS, (N_PROMPTS, LENGTH), generator=generator)
     prompts = cl.Prompts(tokens, tokens.amax(dim=1))
-    return make_hooked_transformer(config), cl.Task(train=prompts, test=prompts)
+    return make_model(config), cl.Task(train=prompts, test=prompts)
 
 
 def _by_hooks(n_layers: int) -> Array:

@@ -25,6 +25,7 @@ from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.counts.rounding import MarginBound
+from count01_lens.models.lens import attn_scale, parameters_of, state_of
 from count01_lens.tasks.dataset import sequences_of
 from count01_lens.tasks.language import Token
 from count01_lens.tasks.places import AT_EQUALS
@@ -39,14 +40,15 @@ def exact_margins(model: HookedTransformer, counts: Int[Tensor, "sample 3"]) -> 
     """By how much '4' leads '5' after '=', for the weights as they are stored."""
     weights = {
         name.rpartition(".")[2]: parameter.detach().double().numpy().astype(np.longdouble)
-        for name, parameter in model.named_parameters()
+        for name, parameter in state_of(model).items()
+        if parameter.is_floating_point()
     }
     x = weights["W_E"][: Token.FOUR]
     q, k, v = (
         np.einsum("td,hde->hte", x, weights[f"W_{letter}"]) + weights[f"b_{letter}"][:, None]
         for letter in "QKV"
     )
-    scale = np.longdouble(model.blocks[0].attn.attn_scale)
+    scale = np.longdouble(attn_scale(model))
     scores = np.einsum("he,hte->ht", q[:, Token.EQUALS], k) / scale
     to_four, bias = (weights[name][..., 5] - weights[name][..., 6] for name in ("W_U", "b_U"))
     alone = np.einsum("hte,hed,d->ht", v, weights["W_O"], to_four)
@@ -129,13 +131,12 @@ def draw_model(rng: np.random.Generator, dtype: torch.dtype) -> HookedTransforme
     model = cl.build_model(config, seed=int(rng.integers(2**31)), dtype=torch.float64)
     attn, largest = model.blocks[0].attn, 2 if dtype == torch.float16 else 5
     with torch.no_grad():
-        attn.W_Q *= rng.choice([0, *10 ** rng.uniform(-3, largest - 1, 3)])
+        attn.W_Q.mul_(rng.choice([0, *10 ** rng.uniform(-3, largest - 1, 3)]))
         for bias in (attn.b_Q, attn.b_K, attn.b_V):
             bias += torch.from_numpy(rng.standard_normal(bias.shape)) * rng.choice([0, 0, 1, 30])
-        attn.b_O += torch.from_numpy(rng.standard_normal(attn.b_O.shape))
-        model.W_U[:, Token.FOUR : Token.EOS] += rng.choice(
-            [0, 0, 10 ** rng.uniform(0, largest - 1)]
-        )
+        attn.b_O.add_(torch.from_numpy(rng.standard_normal(attn.b_O.shape)))
+        larger = rng.choice([0, 0, 10 ** rng.uniform(0, largest - 1)])
+        model.W_U[:, Token.FOUR : Token.EOS].add_(larger)
     return model.to(dtype, print_details=False)
 
 
@@ -154,10 +155,10 @@ def climb(
     for _ in range(steps):
         other = copy.deepcopy(best)
         with torch.no_grad():
-            for name, parameter in other.named_parameters():
+            for name, parameter in parameters_of(other).items():
                 if "pos_embed" not in name:
                     noise = torch.from_numpy(rng.standard_normal(parameter.shape)).to(parameter)
-                    parameter *= 1 + 10 ** rng.uniform(-5, -0.5) * noise
+                    parameter.mul_(1 + 10 ** rng.uniform(-5, -0.5) * noise)
         reached = ratios(other, counts)
         if max(reached.values()) > max(found.values()):
             best, found = other, reached

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 import count01_lens as cl
+from count01_lens.models.lens import state_of
 
 STORED = Path(__file__).parents[2] / "tests" / "data" / "same_bits.json"
 CHOSEN_GROUPS = 500  # values of these are stored; of all of them, a checksum
@@ -57,7 +58,7 @@ def values_of_groups() -> dict[str, Any]:
 def values_of_training(epochs: int = 100) -> dict[str, Any]:
     """Train seed 0 with the default recipe: its last weights, and its history."""
     result = cl.train(cl.TrainConfig(epochs=epochs), seeds=[0], progress=False)
-    last = result.models[0].state_dict()
+    last = state_of(result.models[0])
     found: dict[str, Any] = {
         f"trained.{name}.sha256": _checksum(last[name].numpy())
         for name in sorted(last)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import smallest_safe
+from count01_lens.models.lens import attn_scale, state_of
 from count01_lens.tasks.language import Token
 
 _FINE = torch.float64
@@ -92,9 +93,10 @@ class _Run:
     def __init__(self, model: HookedTransformer, tokens: list[int], safe: float):
         self.weights = {
             name.rpartition(".")[2]: parameter.detach().to(_FINE)
-            for name, parameter in model.named_parameters()
+            for name, parameter in state_of(model).items()
+            if parameter.is_floating_point()
         }
-        self.scale = float(model.blocks[0].attn.attn_scale)
+        self.scale = attn_scale(model)
         self.tokens, self.safe = tokens, safe
 
     def sequence(self, machine: Machine) -> Float[Tensor, ""]:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.svm import LinearSVC
-from transformer_lens import HookedTransformer
 
 import count01_lens as cl
 import count01_lens.views.figures
 import count01_lens.views.plots
+from count01_lens.common.types import HookedTransformer
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from experiments.tools import rounding
 

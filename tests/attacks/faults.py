@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformer_lens import HookedTransformer
 
 import count01_lens as cl
 from count01_lens.common.bundle import read_bundle
+from count01_lens.common.types import HookedTransformer
 from count01_lens.models.checkpoints import checkpoint_info
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from tests.attacks.fork_server import End, fork_server

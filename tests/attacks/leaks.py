@@ -27,13 +27,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch.nn.modules import module as torch_module
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import count01_lens as cl
 from count01_lens.common.threads import one_thread
+from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.compact import compact_hooks, compact_tokens
 from count01_lens.models.hooks import head_names, hooks_attached
 from count01_lens.tasks.dataset import SplitSpec, make_splits
+from tests.lens_versions import made
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = str(Path(cl.__file__).parent)
@@ -59,10 +60,8 @@ def models() -> tuple[HookedTransformer, HookedTransformer]:
     small = cl.build_model(cl.ModelConfig(d_embed=6, n_heads=3, n_ctx=64), seed=0)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        deep = HookedTransformer(
-            HookedTransformerConfig(
-                n_layers=2, d_model=6, n_heads=3, d_head=2, n_ctx=64, d_vocab=8, d_mlp=4, act_fn="relu"
-            )
+        deep = made(
+            n_layers=2, d_model=6, n_heads=3, d_head=2, n_ctx=64, d_vocab=8, d_mlp=4, act_fn="relu"
         )  # fmt: skip
     small.unembed.W_U.requires_grad_(False)
     deep.blocks[1].attn.W_Q.requires_grad_(False)

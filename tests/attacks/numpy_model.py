@@ -12,6 +12,7 @@ import torch
 
 from count01_lens.models.build import hooked_transformer
 from count01_lens.models.config import ModelConfig
+from count01_lens.models.lens import state_of
 from count01_lens.models.parameters import initial_raw
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
@@ -43,7 +44,7 @@ class NumpyModel:
     @classmethod
     def of_hooked_transformer(cls, model) -> "NumpyModel":
         """Take the weights as they stand in a HookedTransformer."""
-        state = {name: value.detach().double().numpy() for name, value in model.named_parameters()}
+        state = {name: value.detach().double().numpy() for name, value in state_of(model).items()}
         attention = {
             name: state[f"blocks.0.attn.{name}"]
             for name in ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "W_O", "b_O")

@@ -27,8 +27,8 @@ from count01_lens.heads.metrics import METRICS, Groups, areas, roc_auc
 from count01_lens.heads.probe_fits import fit_many
 from count01_lens.heads.probes import LinearSVM, NotConvergedWarning
 from count01_lens.heads.runners import head_logits, head_outputs, model_logits
-from count01_lens.models.build import make_hooked_transformer
 from count01_lens.models.handcrafted import cooperative_model, ensemble_model, minimal_model
+from count01_lens.models.lens import make_model
 from count01_lens.tasks.dataset import MAX_COUNT, Split, Splits, SplitSpec, make_splits
 from count01_lens.tasks.decisions import eos_margin, four_margin, says_answer
 from count01_lens.tasks.language import (
@@ -395,7 +395,7 @@ def _without_others(model, sentences: list[list[int]], mask: np.ndarray) -> np.n
 
 def _two_layers(rng: Rng):
     """A model to which the algebra of counts does not apply."""
-    model = make_hooked_transformer(
+    model = make_model(
         dict(
             d_model=6, d_head=2, n_heads=2, n_layers=2, n_ctx=32, d_vocab=8, d_mlp=8,
             act_fn="relu", normalization_type=rng.choice([None, "LN"]), device="cpu",

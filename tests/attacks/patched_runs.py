@@ -11,19 +11,20 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformer_lens import (
-    HookedTransformer,
-    HookedTransformerConfig,
     TransformerLensKeyValueCache,
 )
 
 import count01_lens as cl
+from count01_lens.models.lens import has_bridges, parameters_of
 from count01_lens.tasks.tokenizer import count01_tokenizer
 from tests.attacks.numpy_model import BOS, EOS, EQUALS, FIVE, FOUR, TWO, ZERO
+from tests.lens_versions import made
 
 Rng = np.random.Generator
 QUERIES = {"=": (EQUALS,), "answer": (FOUR, FIVE)}
@@ -31,7 +32,7 @@ KINDS = ("one layer", "two layers", "windows", "grouped", "rotary")
 
 
 @cache
-def model_of(kind: str) -> HookedTransformer:
+def model_of(kind: str) -> Any:
     """A model with random weights, some of its heads collapsed."""
     options = dict(n_layers=2, d_mlp=8, act_fn="relu")
     if kind == "one layer":
@@ -42,16 +43,16 @@ def model_of(kind: str) -> HookedTransformer:
         options |= dict(n_key_value_heads=2)
     elif kind == "rotary":
         options |= dict(positional_embedding_type="rotary", rotary_dim=4)
-    config = HookedTransformerConfig(
+    model = made(
+        count01_tokenizer(),
         d_model=12, n_heads=4, d_head=4, n_ctx=32, d_vocab=8, seed=KINDS.index(kind),
-        device="cpu", dtype=torch.float64, **options,
+        dtype=torch.float64, **options,
     )  # fmt: skip
-    model = HookedTransformer(config, tokenizer=count01_tokenizer())
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in parameters_of(model).items():
             parameter.copy_(torch.randn(parameter.shape, dtype=torch.float64) * 0.7)
-            if name.endswith("W_Q"):
-                parameter[0] *= 1000
+            if name.endswith("W_Q"):  # the first head: its first rows in a bridge
+                parameter[: model.cfg.d_head if has_bridges() else 1] *= 1000
     return model
 
 
@@ -72,7 +73,7 @@ class Patch:
 
 
 def reference_hooks(
-    model: HookedTransformer, tokens: Tensor, mask: Tensor | None, patches: Sequence[Patch]
+    model: Any, tokens: Tensor, mask: Tensor | None, patches: Sequence[Patch]
 ) -> list[tuple[str, Callable[..., Tensor]]]:
     """Plain hooks that write each row by hand, for whole sequences."""
     return [
@@ -117,7 +118,7 @@ def reference_logits(model, tokens, mask, patches) -> Tensor:
     return model.run_with_hooks(tokens, attention_mask=mask, fwd_hooks=hooks)
 
 
-def new_cache(model: HookedTransformer, batch: int) -> TransformerLensKeyValueCache:
+def new_cache(model: Any, batch: int) -> TransformerLensKeyValueCache:
     """An empty cache."""
     return TransformerLensKeyValueCache.init_cache(model.cfg, model.cfg.device, batch)
 
@@ -145,7 +146,7 @@ def random_batch(rng: Rng) -> tuple[Tensor, Tensor | None]:
     return tokens, mask
 
 
-def random_patch(rng: Rng, model: HookedTransformer) -> Patch:
+def random_patch(rng: Rng, model: Any) -> Patch:
     """Random weights of some tokens, for some heads."""
     tokens = rng.permutation(range(EOS))[: int(rng.integers(1, 5))].tolist()
     weights = {token: float(rng.choice([0.0, 1.0, rng.exponential()])) for token in tokens}

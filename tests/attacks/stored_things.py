@@ -19,6 +19,7 @@ from count01_lens.common.storage import DamagedFileError
 from count01_lens.jobs.results import ResultError, ResultStore, encode
 from count01_lens.jobs.running import Job
 from count01_lens.models.checkpoints import open_checkpoint
+from count01_lens.models.lens import fields_of, parameters_of, state_of
 from count01_lens.models.stored import StoredModel
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from count01_lens.training.run_directory import RunDirectoryError
@@ -68,12 +69,12 @@ def read_checkpoint(place: Path) -> dict[str, Any]:
         raise AssertionError("refused by TransformerLens only") from None
     opened = open_checkpoint(place / "checkpoint")
     if isinstance(opened, StoredModel):
-        assert vars(opened.cfg) == model.cfg.to_dict()
-        for name, weight in model.state_dict().items():
+        assert vars(opened.cfg) == fields_of(model)
+        for name, weight in state_of(model).items():
             assert torch.equal(opened.state_dict()[name].to(weight.dtype), weight)
-    cfg = {name: str(value) for name, value in model.cfg.to_dict().items()}
-    flags = {f"flag {name}": p.requires_grad for name, p in model.named_parameters()}
-    tensors = {name: bits(tensor.numpy()) for name, tensor in model.state_dict().items()}
+    cfg = {name: str(value) for name, value in fields_of(model).items()}
+    flags = {f"flag {name}": p.requires_grad for name, p in parameters_of(model).items()}
+    tensors = {name: bits(tensor.numpy()) for name, tensor in state_of(model).items()}
     return {
         **tensors,
         **flags,

@@ -13,6 +13,7 @@ from count01_lens.heads.runners import CountRunner, HookRunner
 from count01_lens.tasks.count01 import CountPrompts
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 from tests.helpers import two_layers
+from tests.lens_versions import made
 
 MODEL = cl.build_model(cl.ModelConfig(d_embed=6, n_heads=3), seed=0, dtype=torch.float64)
 # Where '2' gets nothing, the first and the last have nothing to attend to.
@@ -102,13 +103,9 @@ def test_no_tokens_are_kept_that_nobody_needs():
 
 
 def over_other_tokens():
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-
-    return HookedTransformer(
-        HookedTransformerConfig(
-            d_model=8, d_head=4, n_heads=2, n_layers=2, n_ctx=8, d_vocab=12, attn_only=True,
-            normalization_type=None, device="cpu", dtype=torch.float64, seed=3,
-        )
+    return made(
+        d_model=8, d_head=4, n_heads=2, n_layers=2, n_ctx=8, d_vocab=12, attn_only=True,
+        normalization_type=None, dtype=torch.float64, seed=3,
     )  # fmt: skip
 
 

@@ -8,16 +8,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import count01_lens as cl
 from count01_lens.counts.closed_form import CountForm
-from count01_lens.counts.compact import SCORES_HOOK, compact_hooks, compact_tokens
+from count01_lens.counts.compact import compact_hooks, compact_tokens, multiplied_at
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.heads.runners import model_logits
 from count01_lens.tasks.dataset import sequences_of
 from count01_lens.tasks.places import AT_EQUALS, place_at
 from tests.helpers import hooks_left
+from tests.lens_versions import KIND, NO_CACHE, made, needs_3
 from tests.three_ways import largest_score
 
 MODEL = cl.example_model()
@@ -27,19 +27,19 @@ INF = math.inf
 RATIOS = st.one_of(st.none(), st.just(0.0), st.just(INF), st.floats(1e-6, 1e6))
 
 
-def collapsed_model() -> HookedTransformer:
+def collapsed_model():
     """Heads whose own pattern is exactly zero on most tokens: scores in the thousands."""
     model = cl.example_model().double()
     with torch.no_grad():
-        model.blocks[0].attn.W_Q *= 1000
-        model.blocks[0].attn.b_Q *= 1000
+        model.blocks[0].attn.W_Q.mul_(1000)
+        model.blocks[0].attn.b_Q.mul_(1000)
     return model
 
 
 COLLAPSED = collapsed_model()
 
 
-def sequence_logits(model: HookedTransformer, counts: Tensor, at: str = "=") -> Tensor:
+def sequence_logits(model, counts: Tensor, at: str = "=") -> Tensor:
     """The reference: one padded batch of sequences of different lengths through the model."""
     sequences = sequences_of(counts, seed=3)
     tokens = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=0)
@@ -292,7 +292,7 @@ def test_nothing_is_left_behind_not_even_after_an_exception():
     with cl.patch_attention(MODEL, w01=2.0), torch.no_grad():
         cl.compact_logits(MODEL, COUNTS)
     assert hooks_left(MODEL) == 0
-    assert MODEL.hook_dict[SCORES_HOOK].ctx == {}
+    assert MODEL.hook_dict[multiplied_at()].ctx == {}
     assert torch.equal(sequence_logits(MODEL, COUNTS), original)
     assert MODEL.W_E.requires_grad
 
@@ -323,11 +323,15 @@ def test_the_answer_of_generation_follows_the_patch():
     assert MODEL.generate("0112=", max_new_tokens=1, do_sample=False, verbose=False)[-1] == "4"
     with cl.patch_attention(MODEL, w01=INF, w02=INF):  # sees only the '0'
         assert MODEL.generate("0112=", max_new_tokens=2, do_sample=False, verbose=False) == "0112=5"
+
+
+@needs_3(NO_CACHE)
+def test_cached_keys_follow_the_patch():
+    from transformer_lens import TransformerLensKeyValueCache
+
     tokens = torch.tensor([cl.encode("0112=4")])
     with cl.patch_attention(MODEL, w01=0.0, at="answer"):
         whole = MODEL(tokens)[0, -1]
-        from transformer_lens import TransformerLensKeyValueCache
-
         cache = TransformerLensKeyValueCache.init_cache(MODEL.cfg, MODEL.cfg.device, 1)
         MODEL(tokens[:, :-1], past_kv_cache=cache)
         stepwise = MODEL(tokens[:, -1:], past_kv_cache=cache)[0, -1]
@@ -355,12 +359,10 @@ def test_gradients_pass_through_a_patch():
     assert (gradient != 0).any()
 
 
-def deep_model() -> HookedTransformer:
+def deep_model():
     torch.manual_seed(0)
-    return HookedTransformer(
-        HookedTransformerConfig(
-            n_layers=2, d_model=12, n_heads=3, d_head=4, n_ctx=32, d_vocab=8, act_fn="relu", d_mlp=8
-        )
+    return made(
+        n_layers=2, d_model=12, n_heads=3, d_head=4, n_ctx=32, d_vocab=8, act_fn="relu", d_mlp=8
     )
 
 
@@ -476,15 +478,13 @@ def test_bad_patches_are_refused_before_the_model_runs(patch, message):
 
 
 def test_other_models_are_refused():
-    with pytest.raises(TypeError, match="expected a HookedTransformer, got str"):
+    with pytest.raises(TypeError, match=f"expected a {KIND}, got str"):
         cl.patch_attention("model", w01=1.0).__enter__()
     config = dict(n_layers=1, d_model=4, n_heads=1, d_head=4, n_ctx=8, attn_only=True)
-    words = HookedTransformer(HookedTransformerConfig(d_vocab=11, **config))
+    words = made(d_vocab=11, **config)
     with pytest.raises(ValueError, match="8 tokens of Count01, got 11"):
         cl.patch_attention(words, w01=1.0).__enter__()
-    both_ways = HookedTransformer(
-        HookedTransformerConfig(d_vocab=8, attention_dir="bidirectional", **config)
-    )
+    both_ways = made(d_vocab=8, attention_dir="bidirectional", **config)
     with pytest.raises(ValueError, match="causal"):
         cl.patch_attention(both_ways, w01=1.0).__enter__()
 

@@ -8,9 +8,9 @@ import torch
 
 import count01_lens as cl
 from count01_lens.counts.compact import (
-    SCORES_HOOK,
     compact_hooks,
     compact_tokens,
+    multiplied_at,
     note_multiplicity,
     noted_multiplicity,
 )
@@ -318,7 +318,7 @@ def test_a_compact_run_inside_a_compact_run():
 
 
 def test_the_note_of_another_thread_is_not_read():
-    point, n = ONE.hook_dict[SCORES_HOOK], compact_tokens([[1, 2, 3]])
+    point, n = ONE.hook_dict[multiplied_at()], compact_tokens([[1, 2, 3]])
     note_multiplicity(point, n)
     seen = []
     _at_once([lambda: seen.append(noted_multiplicity(point))])
@@ -361,8 +361,8 @@ def test_the_compact_form_is_as_good_as_sequences_in_half_precision(dtype):
     assert error <= 1.5 * (whole - right).square().mean().sqrt()
     scores = torch.zeros(1, 2, 6, 6, dtype=dtype)
     ((_, add), _) = compact_hooks([[1, 2, 3]])
-    assert add(scores, hook=model.hook_dict[SCORES_HOOK]).dtype == torch.float32
-    note_multiplicity(model.hook_dict[SCORES_HOOK], None)
+    assert add(scores, hook=model.hook_dict[multiplied_at()]).dtype == torch.float32
+    note_multiplicity(model.hook_dict[multiplied_at()], None)
 
 
 def test_scores_too_large_for_float16_are_refused():

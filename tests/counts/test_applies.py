@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import count01_lens as cl
 from count01_lens.common.remembered import Remembered
@@ -14,7 +13,9 @@ from count01_lens.counts.applies import require_counts, why_not_counts
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.models.build import build_model
 from count01_lens.models.handcrafted import minimal_model
+from count01_lens.models.lens import has_bridges, module_at
 from count01_lens.tasks.language import Token
+from tests.lens_versions import KIND, made, model_class, needs_3
 
 
 def test_nothing_speaks_against_our_models():
@@ -38,9 +39,9 @@ BASE = dict(
 
 
 def make(**fields):
-    model = HookedTransformer(HookedTransformerConfig(**{**BASE, **fields}))
+    model = made(**{**BASE, **fields})
     if model.cfg.positional_embedding_type == "standard":
-        model.pos_embed.W_pos.data.zero_()
+        model.W_pos.data.zero_()
     return model
 
 
@@ -97,7 +98,7 @@ def test_positions_hooks_and_other_models_are_reasons_too():
         assert "hooks are attached to it (at blocks.0.attn.hook_z)" in why_not_counts(model)
     assert why_not_counts(model) is None
 
-    assert "expected a HookedTransformer, got Linear" in why_not_counts(torch.nn.Linear(2, 2))
+    assert f"expected a {KIND}, got Linear" in why_not_counts(torch.nn.Linear(2, 2))
 
 
 def test_quantised_weights_are_a_reason():
@@ -166,7 +167,7 @@ def test_code_of_others_is_a_reason():
     model.unembed.forward = lambda residual: 2 * unembed(residual)
     assert why_not_counts(model) == "unembed has a forward of its own"
 
-    class Mine(HookedTransformer):
+    class Mine(model_class()):
         pass
 
     model = make()
@@ -174,6 +175,7 @@ def test_code_of_others_is_a_reason():
     assert why_not_counts(model) == "it is a Mine, not one of TransformerLens's own"
 
 
+@needs_3("modules of bridges have no such attributes")
 def test_what_no_list_of_reasons_has_is_found_by_running_the_model():
     """Attributes that decide at run time: neither types nor config tell."""
     local = make()
@@ -275,19 +277,28 @@ def test_what_is_changed_outside_of_the_model_is_seen_after_it_was_known(monkeyp
         assert "hooks are attached to it (at every module there is)" in why_not_counts(model)
     finally:
         handle.remove()
-    kind = type(model.blocks[0].attn)
-    scores = kind.calculate_attention_scores
-    monkeypatch.setattr(
-        kind, "calculate_attention_scores", lambda self, q, k: 2 * scores(self, q, k)
-    )
+    attention = module_at(model, "blocks.0.attn")
+    kind = type(attention.original_component if has_bridges() else attention)
+    name = "forward" if has_bridges() else "calculate_attention_scores"
+    method = getattr(kind, name)
+
+    def doubled(self, *args, **kwargs):
+        found = method(self, *args, **kwargs)
+        return tuple(2 * part for part in found) if has_bridges() else 2 * found
+
+    monkeypatch.setattr(kind, name, doubled)
     assert "are not what its weights say" in why_not_counts(model)
     monkeypatch.undo()
     assert why_not_counts(model) is None
-    model.blocks[0].attn.cfg = copy.deepcopy(model.cfg)
-    model.blocks[0].attn.cfg.attn_scores_soft_cap = 1e-3
+    if has_bridges():
+        attention.original_component.attn_scores_soft_cap = 1e-3
+    else:
+        attention.cfg = copy.deepcopy(model.cfg)
+        attention.cfg.attn_scores_soft_cap = 1e-3
     assert "are not what its weights say" in why_not_counts(model)
 
 
+@needs_3("weights of bridges are in linear layers")
 def test_weights_may_be_shared_or_buffers():
     model = make(seed=6)
     model.blocks[0].attn.W_K = model.blocks[0].attn.W_Q

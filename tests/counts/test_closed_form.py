@@ -15,6 +15,7 @@ from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.models.build import build_model
 from count01_lens.models.config import Init, ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_raw
+from count01_lens.models.lens import load_state, state_of
 from count01_lens.models.parameters import initial_raw
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
 from tests.three_ways import outcomes, tolerance
@@ -153,7 +154,7 @@ def test_tables_are_made_in_the_precision_that_is_asked_for():
 
 def test_scores_are_not_scaled_unless_asked_for():
     model = build_model(ModelConfig(d_embed=4, n_heads=2))
-    parameters = {name: value.detach()[None] for name, value in model.named_parameters()}
+    parameters = {name: value.detach()[None] for name, value in state_of(model).items()}
     scores = CountForm.from_parameters(parameters).scores
     assert torch.equal(scores, CountForm.from_models([model]).scores)
     halved = CountForm.from_parameters(parameters, 2.0).scores
@@ -174,8 +175,11 @@ def test_magnitudes_are_the_tables_of_absolute_parameters(scale_scores):
     config = ModelConfig(d_embed=8, n_heads=2, scale_scores=scale_scores, qkv_bias=True)
     model = build_model(config, seed=3)
     found = CountForm.magnitudes(model, torch.float64)
-    for parameter in model.parameters():
-        parameter.data.abs_()
+    weights = {
+        name: w.abs() if w.ndim and w.dtype.is_floating_point else w
+        for name, w in state_of(model).items()
+    }
+    load_state(model, weights)
     expected = CountForm.from_models([model], torch.float64)
     for name, table in expected.tables.items():
         assert getattr(found, name).dtype == torch.float64

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from count01_lens.counts.applies import why_not_counts
 from count01_lens.counts.compact import (
-    SCORES_HOOK,
     compact_hooks,
     compact_logits,
     compact_tokens,
+    multiplied_at,
     noted_multiplicity,
 )
 from count01_lens.models.build import build_model
@@ -55,7 +55,7 @@ def test_hooks_refuse_other_tokens():
 
 
 def test_multiplicities_are_known_while_it_runs_and_forgotten_after():
-    point = MODEL.hook_dict[SCORES_HOOK]
+    point = MODEL.hook_dict[multiplied_at()]
     seen = []
     watch = (
         "blocks.0.attn.hook_pattern",
@@ -79,8 +79,8 @@ def test_a_compact_run_keeps_the_precision_of_the_model():
     assert compact_logits(build_model(), [[1, 2, 3]]).dtype == torch.float32
     scores = torch.zeros(1, 2, 6, 6)
     ((_, add), _) = compact_hooks([[1, 2, 3]])
-    assert add(scores, hook=MODEL.hook_dict[SCORES_HOOK]).dtype == torch.float32
-    MODEL.hook_dict[SCORES_HOOK].ctx.clear()
+    assert add(scores, hook=MODEL.hook_dict[multiplied_at()]).dtype == torch.float32
+    MODEL.hook_dict[multiplied_at()].ctx.clear()
 
 
 def test_bad_place():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 import count01_lens as cl
 from count01_lens.counts.choice_readout import ChoiceReadout, learned_choice_readout
@@ -25,6 +24,7 @@ from count01_lens.heads.runners import CountRunner, HookRunner, model_logits, ru
 from count01_lens.models.build import hooked_transformer
 from count01_lens.models.parameters import initial_raw, transformer_lens_parameters
 from count01_lens.training.trainer import next_token_loss
+from tests.lens_versions import call_with
 
 SMALL = {part: cl.CountSpec(size=60, counts=(0, 5)) for part in ("train", "validation", "test")}
 SYMBOLS, ANSWERS = ["a", "b", "c1", "d", "e", "f2"], ["X", "Y", "Z9", "W", "V"]
@@ -105,7 +105,7 @@ def test_gradients_are_those_of_sequences(seed):
 
     total = torch.zeros((), dtype=torch.float64)
     for row in cl.Split("some", counts, language=task.language).sequences():
-        log_probabilities = functional_call(model, parameters, (row[None],))[0].log_softmax(dim=-1)
+        log_probabilities = call_with(model, parameters, row[None])[0].log_softmax(dim=-1)
         total = total - log_probabilities[-3, row[-2]] - 0.7 * log_probabilities[-2, row[-1]]
     expected = torch.autograd.grad(total / len(counts), list(leaves.values()), allow_unused=True)
     torch.testing.assert_close(loss, total / len(counts))

@@ -12,6 +12,7 @@ from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import example_model
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import minimal_model
+from count01_lens.models.lens import parameters_of
 from count01_lens.tasks.decisions import four_margin
 from count01_lens.tasks.places import AT_EQUALS
 from experiments.tools import rounding
@@ -108,7 +109,7 @@ def empty_model(d_embed=1, d_head=1, output="fused"):
     """One head, the identity to its own coordinates, and zeros to fill in."""
     config = ModelConfig(d_embed=d_embed, n_heads=1, d_head=d_head, layer_norm=False, output=output)
     model = build_model(config)
-    for name, parameter in model.named_parameters():
+    for name, parameter in parameters_of(model).items():
         if not name.endswith("W_O"):
             parameter.data.zero_()
     return model

@@ -13,6 +13,7 @@ import torch
 import count01_lens as cl
 from count01_lens.heads.games import shapley_interactions
 from count01_lens.heads.labels import label_heads
+from count01_lens.models.lens import parameters_of, state_of
 from experiments import ground_truth as suite
 from experiments.ground_truth_checks import (
     ablate_single_heads,
@@ -179,9 +180,10 @@ def test_noise_is_as_large_as_it_says_and_leaves_the_model_alone(planted):
     before = one.model.W_E.clone()
     noisy = with_noise(one, 0.05)
     assert torch.equal(one.model.W_E, before)
-    for name, weights in one.model.named_parameters():
-        weights = weights.detach()
-        off = (noisy.model.state_dict()[name] - weights).square().mean().sqrt()
+    for name, parameter in parameters_of(one.model).items():
+        weights = state_of(one.model)[name]
+        assert weights.shape.numel() == parameter.shape.numel()
+        off = (state_of(noisy.model)[name] - weights).square().mean().sqrt()
         expected = 0.05 * weights.square().mean().sqrt() if ".W_" in name else 0.0
         assert float(off) == pytest.approx(float(expected), rel=0.2, abs=1e-9), name
     assert torch.equal(with_noise(one, 0.05).model.W_E, noisy.model.W_E)

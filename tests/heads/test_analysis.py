@@ -12,7 +12,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import count01_lens.heads.analyze as analyze_module
 from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
@@ -30,6 +29,7 @@ from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import CountSpec, SplitSpec, make_splits
 from count01_lens.training.trainer import next_token_loss
 from tests.helpers import TINY
+from tests.lens_versions import KIND, made
 
 EXAMPLE = analyze_heads(example_model())
 
@@ -211,11 +211,9 @@ def test_it_can_be_saved_and_loaded(tmp_path):
 def trained_two_layer_model():
     """A model with positions, MLP, layer norm and two layers, trained on short sentences."""
     torch.manual_seed(0)
-    model = HookedTransformer(
-        HookedTransformerConfig(
-            d_model=16, d_head=8, n_heads=2, n_layers=2, n_ctx=32, d_vocab=8, d_mlp=32,
-            act_fn="gelu", normalization_type="LN", device="cpu",
-        )
+    model = made(
+        d_model=16, d_head=8, n_heads=2, n_layers=2, n_ctx=32, d_vocab=8, d_mlp=32,
+        act_fn="gelu", normalization_type="LN",
     )  # fmt: skip
     sequences = TINY.train.sequences()
     tokens = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=7)
@@ -267,7 +265,7 @@ def test_bad_input_is_rejected_before_any_work(monkeypatch):
         analyze_heads(example_model(), 3)
     with pytest.raises(TypeError, match="probe: expected a classifier"):
         analyze_heads(example_model(), TINY, probe="svm")
-    with pytest.raises(TypeError, match="model: expected a HookedTransformer"):
+    with pytest.raises(TypeError, match=f"model: expected a {KIND}"):
         analyze_heads(torch.nn.Linear(1, 1))
     model = build_model()
     model.W_E.data[0, 0] = torch.nan

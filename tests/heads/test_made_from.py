@@ -68,7 +68,7 @@ def test_a_patch_that_came_later_is_noticed(analysed, model, tmp_path):
 def test_weights_that_were_changed_are_noticed(analysed, model, name, tmp_path):
     analysis = analysed[1]
     weights = model.blocks[0].attn.b_O if name == "b_O" else getattr(model, name)
-    weights.data.flatten()[:] += 0.01
+    weights.data.add_(0.01)
     message = "model: expected the model that was analysed, got one with other weights"
     with pytest.raises(ValueError, match=message):
         analysis.report(tmp_path / "report.html")

@@ -14,6 +14,7 @@ from count01_lens.heads.metrics import METRICS, Groups
 from count01_lens.heads.runners import model_logits
 from count01_lens.models.build import hooked_transformer
 from count01_lens.models.config import ModelConfig
+from count01_lens.models.lens import load_state, state_of
 from count01_lens.models.parameters import initial_raw
 from count01_lens.tasks.dataset import Split, Splits
 
@@ -58,8 +59,9 @@ def models(draw):
 def changed(raw, config, change):
     """The HookedTransformer of raw parameters, after `change(its parameters by name)`."""
     model = hooked_transformer(raw, config)
-    parameters = {name.split(".")[-1]: value.data for name, value in model.named_parameters()}
-    change(parameters)
+    state = {name: value.clone() for name, value in state_of(model).items()}
+    change({name.split(".")[-1]: value for name, value in state.items()})
+    load_state(model, state)
     return model
 
 

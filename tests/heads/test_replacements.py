@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
 
 import count01_lens as cl
 from count01_lens.heads.hook_runner import HookRunner
 from count01_lens.heads.replacements import N_OTHERS, Replacement
 from tests.helpers import deep_model, hooks_left
+from tests.lens_versions import NO_CACHE, needs_3
 
 GENERATOR = torch.Generator().manual_seed(4)
 ROWS = [torch.randint(0, 8, (n,), generator=GENERATOR) for n in [4, 5, 7, 5, 4, 6]]
@@ -98,7 +98,10 @@ def test_a_prompt_is_not_resampled_from_itself():
         found.at_query(same)
 
 
+@needs_3(NO_CACHE)
 def test_a_cache_cannot_be_resampled():
+    from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
+
     model = cl.example_model()
     cache = TransformerLensKeyValueCache.init_cache(model.cfg, "cpu", 1)
     rows, more = torch.ones(1, 4, dtype=torch.long), torch.ones(1, 1, dtype=torch.long)

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 import torch
-from transformer_lens import ActivationCache, HookedTransformer, HookedTransformerConfig
+from transformer_lens import ActivationCache
 
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.compact import compact_hooks, compact_tokens
@@ -17,6 +17,7 @@ from count01_lens.models.parameters import initial_raw
 from count01_lens.tasks.dataset import make_splits
 from count01_lens.tasks.language import Token
 from count01_lens.tasks.places import AT_ANSWER, AT_EQUALS
+from tests.lens_versions import has_bridges
 
 CONFIGS = [
     ModelConfig(),
@@ -30,10 +31,21 @@ def ids(config):
     return f"{config.output}-{config.layer_norm}-{config.n_heads}x{config.d_head}"
 
 
+def in_bare_transformer_lens(cfg):
+    """A model that nothing of this library had to do with."""
+    if has_bridges():
+        from transformer_lens.model_bridge import TransformerBridge
+
+        return TransformerBridge.boot_native(cfg)
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    return HookedTransformer(HookedTransformerConfig.from_dict(dict(cfg.to_dict())))
+
+
 @pytest.mark.parametrize("config", CONFIGS, ids=ids)
 def test_bare_transformer_lens_loads_the_same_model(config):
     model = build_model(config, seed=1)
-    again = HookedTransformer(HookedTransformerConfig.from_dict(dict(model.cfg.to_dict())))
+    again = in_bare_transformer_lens(model.cfg)
     again.load_state_dict(model.state_dict())
     tokens = make_splits().train.sequences()[0][None]
     assert torch.equal(again(tokens), model(tokens))

@@ -18,6 +18,7 @@ from count01_lens.models.checkpoints import (
 )
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.fingerprint import contents, fingerprint
+from count01_lens.models.lens import attn_scale, fields_of, state_of
 from count01_lens.models.stored import StoredModel, as_stored, attn_scale_of, hooked
 from count01_lens.models.task_of import known_task, language_for, task_of
 from tests.helpers import deep_model
@@ -57,13 +58,13 @@ def test_models_of_the_library_are_read_as_what_transformer_lens_makes_of_them(t
     path = save_checkpoint(MODELS[kind](), tmp_path / "model")
     stored, model = open_checkpoint(path), load_checkpoint(path)
     assert isinstance(stored, StoredModel)
-    assert vars(stored.cfg) == model.cfg.to_dict()
-    assert stored.state_dict().keys() == model.state_dict().keys()
-    for name, tensor in model.state_dict().items():
+    assert vars(stored.cfg) == fields_of(model)
+    assert stored.state_dict().keys() == state_of(model).keys()
+    for name, tensor in state_of(model).items():
         assert torch.equal(stored.state_dict()[name], tensor)
     for name in ("W_E", "W_U", "W_pos"):
         assert torch.equal(getattr(stored, name), getattr(model, name))
-    assert attn_scale_of(stored) == attn_scale_of(model) == model.blocks[0].attn.attn_scale
+    assert attn_scale_of(stored) == attn_scale_of(model) == attn_scale(model)
     assert language_for(stored) == language_for(model)
     assert type(known_task(stored)) is type(known_task(model))
     assert repr(task_of(stored)) == repr(task_of(model))

@@ -149,9 +149,10 @@ def test_a_directory_that_a_training_has_just_made_is_not_called_a_file(tmp_path
 
     for name in ("exists", "is_dir"):
         ask = getattr(Path, name)
-        with monkeypatch.context() as patch, pytest.raises(RunDirectoryError, match="got nothing"):
+        with monkeypatch.context() as patch:
             patch.setattr(Path, name, lambda path, ask=ask: ask_then_make(path, ask))
-            cl.load_run(tmp_path / f"made_after_{name}")
+            with pytest.raises(RunDirectoryError, match="got nothing"):
+                cl.load_run(tmp_path / f"made_after_{name}")
 
 
 def test_another_task_comes_with_its_data(tmp_path):

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch.func import functional_call
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR
 
 import count01_lens.training.trainer as trainer_module
@@ -25,6 +24,7 @@ from count01_lens.training.stack import count_form_of, from_rows, to_rows
 from count01_lens.training.trainer import Trainer, TrainingDivergedError, next_token_loss
 from count01_lens.training.training_run import train
 from tests.helpers import QUICK, SMALL, SPLITS
+from tests.lens_versions import call_with
 
 TORCH = {
     "adamw": torch.optim.AdamW,
@@ -54,9 +54,8 @@ def by_plain_pytorch(config, seed):
         for batch in order.split(config.batch_size):
             counts = SPLITS.train.counts[batch]
             with model.hooks(fwd_hooks=compact_hooks(counts)):
-                logits = functional_call(
-                    model, transformer_lens_parameters(raw, config.model), (compact_tokens(counts),)
-                )
+                parameters = transformer_lens_parameters(raw, config.model)
+                logits = call_with(model, parameters, compact_tokens(counts))
             loss = next_token_loss(
                 logits[:, AT_EQUALS.column],
                 logits[:, AT_ANSWER.column],

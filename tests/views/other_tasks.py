@@ -5,7 +5,7 @@ import pandas as pd
 import torch
 
 from count01_lens.heads.analyze import analyze_heads
-from count01_lens.models.build import make_hooked_transformer
+from count01_lens.models.lens import make_model
 from count01_lens.tasks.prompts import Prompts, Task
 
 EVIL_TOKEN = "<script>alert(1)</script>$x$"
@@ -30,7 +30,7 @@ def model_of(*, seed=0, scale=0.6, **fields):
         d_model=16, d_head=4, n_heads=4, n_layers=2, n_ctx=12, d_vocab=9, d_mlp=24, act_fn="gelu",
         normalization_type="LN", device="cpu", dtype=torch.float64, seed=1,
     )  # fmt: skip
-    model = make_hooked_transformer(config | fields)
+    model = make_model(config | fields)
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)

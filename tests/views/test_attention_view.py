@@ -9,7 +9,6 @@ import urllib.request
 import pytest
 import torch
 from markupsafe import escape
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from count01_lens.attention.ablation import ablate_heads
 from count01_lens.attention.patches import patch_attention
@@ -23,6 +22,7 @@ from count01_lens.tasks.prompts import Prompts
 from count01_lens.views.attention_view import compare_attention, page_of, show_attention
 from count01_lens.views.attribution_view import show_attribution
 from count01_lens.views.circuits_page import Drawing, _bundle, render_script
+from tests.lens_versions import KIND, made
 
 SHORT = "0110="
 LONG = "0120210012" * 6 + "=5"  # 24 zeros, 18 ones, 18 twos
@@ -31,12 +31,11 @@ MODEL = build_model(ModelConfig(), seed=3, dtype=torch.float64)
 
 
 def deep(normalization="LN", n_key_value_heads=None, attention_dir="causal"):
-    config = HookedTransformerConfig(
+    model = made(
         d_model=12, d_head=4, n_heads=4, n_layers=2, n_ctx=64, d_vocab=8, d_mlp=20,
         act_fn="gelu", normalization_type=normalization, seed=1, device="cpu", dtype=torch.float64,
         n_key_value_heads=n_key_value_heads, attention_dir=attention_dir,
     )  # fmt: skip
-    model = HookedTransformer(config)
     generator = torch.Generator().manual_seed(2)
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn(
@@ -428,11 +427,9 @@ def test_a_bad_ratio_is_found_before_the_model_runs():
 
 
 def test_models_that_cannot_be_shown():
-    with pytest.raises(TypeError, match="model: expected a HookedTransformer, got Linear"):
+    with pytest.raises(TypeError, match=f"model: expected a {KIND}, got Linear"):
         show_attention(torch.nn.Linear(1, 1), SHORT)
-    other = HookedTransformer(
-        HookedTransformerConfig(d_model=4, d_head=2, n_layers=1, n_ctx=9, d_vocab=9, act_fn="relu")
-    )
+    other = made(d_model=4, d_head=2, n_layers=1, n_ctx=9, d_vocab=9, act_fn="relu")
     for show in (show_attention, show_attribution):
         with pytest.raises(
             ValueError, match=r"such as \[0, 3, 1\], because the model has no token"
