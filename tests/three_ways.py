@@ -57,7 +57,7 @@ def _outcome(way: str, raw: dict[str, Tensor], config: ModelConfig, counts: Tens
         model = empty_hooked_transformer(config, torch.float64)
         model.W_pos.data.zero_()
         if way == "compact":
-            with model.hooks(fwd_hooks=compact_hooks(counts)):
+            with model.hooks(fwd_hooks=compact_hooks(counts, model=model)):
                 output = call_with(model, parameters, compact_tokens(counts))
             logits = {at: output[:, place.column] for at, place in PLACES.items()}
         else:

@@ -124,7 +124,7 @@ class NoticedTokens(SeenTokens):
         self.running.layers.append(run)  # first, since `_leaves` takes one away in any case
         given = BlockInput.of(block, args, kwargs)
         run.queries = self._tokens_of(layer, given.stream)
-        run.padding = given.padding
+        run.padding, run.told = given.padding, True
         run.cache = given.cache
         run.cached = None if run.cache is None else run.cache.past_keys
         if run.queries is not None:

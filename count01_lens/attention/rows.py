@@ -188,6 +188,13 @@ class AskingRows:
         """
         assert now.keys is not None
         scores = torch.zeros_like(pattern)
+        # Whoever is not told of padding has to take a token that nobody attends to for it.
+        if not now.told and bool((pattern == 0).flatten(1, 2).all(dim=1).any()):
+            raise ValueError(
+                "attention patch: expected tokens that are attended to, got some that no head "
+                "sees, be it that they are padding, be it that all heads leave them out; hooks in "
+                "a list cannot tell: use the context manager instead"
+            )
         if now.padding is not None:
             if now.padding.shape != now.keys.shape:
                 raise ValueError(
@@ -253,6 +260,7 @@ def row_hooks(
         if scores_act():
             now.found[this] = AskingRows.of(now.keys, scores, place)
         else:
+            now.told = now.told or seen.log_multiplicity(scores) is not None
             now.found[this] = AskingRows.of_pattern(now, scores, place)
         return scores
 

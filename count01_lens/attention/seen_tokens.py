@@ -30,7 +30,8 @@ class Attended:
         layer: its number.
         keys: the tokens behind its keys; None if they are not known.
         unknown: why they are not, and what can be done.
-        padding: which keys are not padding, if the layer was told; only bridges need it here.
+        padding: which keys are tokens (1) and which padding (0), in bridges that were told.
+        told: whether it is known what the layer was told of padding, if anything.
         found: what hooks at its scores left for hooks at its pattern.
     """
 
@@ -38,6 +39,7 @@ class Attended:
     keys: Int[Tensor, "sample key"] | None
     unknown: str = ""
     padding: Tensor | None = None
+    told: bool = False
     found: dict[object, Any] = field(default_factory=dict)
 
 

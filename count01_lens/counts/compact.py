@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -23,7 +24,7 @@ from count01_lens.counts.applies import require_counts
 from count01_lens.counts.closed_form import smallest_safe
 from count01_lens.models.acting_hooks import check_hooks_act, edits_needed
 from count01_lens.models.hooks import hooks_for_one_pass, z_hook
-from count01_lens.models.lens import scores_act
+from count01_lens.models.lens import divided_by, scores_act
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import At, CountingLanguage
 from count01_lens.tasks.dataset import CountsLike, Split, as_counts
@@ -34,6 +35,8 @@ _SCORES_HOOK, _PATTERN_HOOK = "blocks.0.attn.hook_attn_scores", "blocks.0.attn.h
 # multiplicities while a compact run is on its way: later hooks, such as attention patches, have to
 # know them.
 MULTIPLICITY = "multiplicity"
+Attention = Float[Tensor, "sample head query key"]
+Heads = Float[Tensor, "sample position head d_head"]
 
 
 def compact_tokens(
@@ -51,11 +54,15 @@ def compact_tokens(
 
 
 def compact_hooks(
-    data: CountsLike, language: CountingLanguage | None = None
+    data: CountsLike,
+    language: CountingLanguage | None = None,
+    *,
+    model: HookedTransformer | None = None,
 ) -> list[tuple[str, Callable[..., Tensor]]]:
     """Make the `fwd_hooks` that attend to each token of `compact_tokens(data)` n times.
 
-    They have to come before other hooks at the attention pattern.
+    They have to come before other hooks at the attention pattern. In TransformerLens 4 the model
+    has to be given where a pattern may have nothing left for the tokens of a sentence.
     """
     language = language or _language_of(data)
     counts = as_counts(data, language)
@@ -64,9 +71,7 @@ def compact_hooks(
     log_n = multiplicity.double().log()
     mine = threading.local()  # each thread that runs a model has a note of its own
 
-    def begin(
-        attention: Float[Tensor, "sample head query key"], hook: Any
-    ) -> Float[Tensor, "sample head query key"]:
+    def begin(attention: Attention, hook: Any) -> Attention:
         if attention.shape[0] != len(log_n) or attention.shape[-1] != log_n.shape[-1]:
             raise ValueError(
                 f"compact_hooks: expected the tokens compact_tokens(data) of the same "
@@ -77,32 +82,53 @@ def compact_hooks(
         # In half precision log n would be off by as much as a '1' more or less.
         return attention.to(at_least_float32(attention.dtype))
 
-    def add_log_multiplicity(
-        scores: Float[Tensor, "sample head query key"], hook: Any
-    ) -> Float[Tensor, "sample head query key"]:
+    def add_log_multiplicity(scores: Attention, hook: Any) -> Attention:
         precise = begin(scores, hook)
         return precise + log_n[:, None, None, :].to(precise)
 
-    def multiply(
-        pattern: Float[Tensor, "sample head query key"], hook: Any
-    ) -> Float[Tensor, "sample head query key"]:
+    def note_query(q: Heads, hook: Any) -> Heads:
+        mine.q = q
+        return q
+
+    def note_key(k: Heads, hook: Any) -> Heads:
+        mine.k = k
+        return k
+
+    def multiply(pattern: Attention, hook: Any) -> Attention:
         precise = begin(pattern, hook)
         weighed = precise * multiplicity[:, None, None, :].to(precise)
         total = weighed.sum(dim=-1, keepdim=True)
-        if bool((total < smallest_safe(total.dtype)).any()):
-            raise ValueError(
-                "compact form: expected attention scores that can be told apart after a softmax, "
-                "got tokens of a sentence that get nothing beside those that it does not have; use "
-                "model.double(), or the closed form"
-            )
-        return (weighed / total).to(pattern)
+        # In half precision, a pattern has not even the digits to be multiplied.
+        half = pattern.dtype != precise.dtype and model is not None
+        lost = (total < smallest_safe(total.dtype)) | half
+        if bool(lost.any()):
+            if model is None:
+                raise ValueError(
+                    "compact_hooks: expected the model, got none, and a pattern in which tokens "
+                    "that a sentence does not have leave nothing to those that it has; give model="
+                )
+            again = _softmax(mine.q, mine.k, log_n, divided_by(model)).to(precise)
+            weighed, total = again.where(lost, weighed), total.where(~lost, torch.ones_like(total))
+        return (weighed / total).to(pattern.dtype)
 
-    def forget_multiplicity(z: Float[Tensor, "sample position head d_head"], hook: Any) -> Tensor:
+    def forget_multiplicity(z: Heads, hook: Any) -> Heads:
         note_multiplicity(mine.point, None)
         return z
 
-    weigh = add_log_multiplicity if scores_act() else multiply
-    return [(multiplied_at(), weigh), (z_hook(0), forget_multiplicity)]
+    end = (z_hook(0), forget_multiplicity)
+    if scores_act():
+        return [(_SCORES_HOOK, add_log_multiplicity), end]
+    queries, keys = ("blocks.0.attn.hook_q", note_query), ("blocks.0.attn.hook_k", note_key)
+    return [queries, keys, (_PATTERN_HOOK, multiply), end]
+
+
+def _softmax(q: Heads, k: Heads, log_n: Float[Tensor, "sample key"], divided: float) -> Attention:
+    """Attention from queries and keys that sees each token n times, and none after its own."""
+    q, k = (part.to(at_least_float32(part.dtype)) for part in (q, k))
+    form = "sample query head d, sample key head d -> sample head query key"
+    scores = einsum(q, k, form) / divided + log_n[:, None, None, :].to(q)
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    return scores.masked_fill(later, -torch.inf).softmax(dim=-1)
 
 
 def multiplied_at() -> str:
@@ -158,7 +184,7 @@ def compact_logits(
     point = model.hook_dict[multiplied_at()]
     noted = note_multiplicity(point, None)  # by a run in whose hooks this one is
     try:
-        hooks = compact_hooks(counts, language)
+        hooks = compact_hooks(counts, language, model=model)
         with hooks_for_one_pass(model, hooks, first=[multiplied_at()]):
             logits: Tensor = model(tokens)
     finally:

@@ -136,4 +136,5 @@ def _plain(value: Any) -> Any:
 _PASSING = {
     "training", "_is_full_backward_hook", "_ntk_alpha_cached", "_capture_hooks_wired",
     "_current_batch_size", "_fired_hook_out", "_start_at_layer_idx", "_stop_at_layer_idx",
+    "_suppress_next_hook_in",
 }  # fmt: skip

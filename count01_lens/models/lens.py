@@ -115,6 +115,13 @@ def attn_scale(model: HookedTransformer, layer: int = 0) -> float:
     return 1.0 if scale == bridges.UNSCALED else scale
 
 
+def divided_by(model: HookedTransformer, layer: int = 0) -> float:
+    """What a layer divides the products of its own queries and keys by."""
+    if has_bridges():
+        return float(bridges.attention_of(model, layer).scale)
+    return attn_scale(model, layer)
+
+
 def output_bias(model: HookedTransformer, layer: int) -> Tensor:
     """What attention of a layer writes besides its heads: b_O, or zeros where there is none."""
     attention = model.blocks[layer].attn

@@ -29,6 +29,7 @@ from tests.attacks.leaks import (
     run_until,
     state_of,
 )
+from tests.lens_versions import KIND
 
 
 def assert_clean(outcomes, cases):
@@ -229,7 +230,7 @@ def test_a_run_from_the_middle_does_not_take_the_tokens_of_the_run_before():
 
 
 def test_what_is_no_model_and_what_is_no_sentence_is_said_so():
-    with pytest.raises(TypeError, match="expected a HookedTransformer, got str"):
+    with pytest.raises(TypeError, match=f"expected a {KIND}, got str"):
         cl.ablate_heads("model", [0]).__enter__()
     with pytest.raises(TypeError, match="source: expected a sentence such as '0011=', got None"):
         cl.copy_attention(models()[0], None).__enter__()

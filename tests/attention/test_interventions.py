@@ -14,6 +14,7 @@ from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.compact import compact_hooks, compact_tokens, multiplied_at
 from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.heads.runners import model_logits
+from count01_lens.models.lens import parameters_of
 from count01_lens.tasks.dataset import sequences_of
 from count01_lens.tasks.places import AT_EQUALS, place_at
 from tests.helpers import hooks_left
@@ -208,7 +209,7 @@ def test_a_list_of_hooks_does_the_same():
         MODEL.run_with_hooks("01120=", fwd_hooks=ratios.fwd_hooks(MODEL, "01120=")), expected
     )
     six = compact_tokens(COUNTS)
-    hooks = [*ratios.fwd_hooks(MODEL, six), *compact_hooks(COUNTS)]
+    hooks = [*compact_hooks(COUNTS), *ratios.fwd_hooks(MODEL, six)]
     compact = MODEL.run_with_hooks(six, fwd_hooks=hooks)
     with cl.patch_attention(MODEL, **patch), torch.no_grad():
         assert torch.equal(compact[:, 4], cl.compact_logits(MODEL, COUNTS))
@@ -354,7 +355,7 @@ def test_gradients_pass_through_a_patch():
     model = cl.build_model(seed=1)
     with cl.patch_attention(model, w01=2.0, w02=1.0, others="keep"):
         model(torch.tensor([cl.encode("0112=")]))[0, -1].sum().backward()
-    gradient = model.blocks[0].attn.W_V.grad
+    gradient = parameters_of(model)["blocks.0.attn.W_V"].grad
     assert torch.isfinite(gradient).all()
     assert (gradient != 0).any()
 

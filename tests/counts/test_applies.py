@@ -90,7 +90,7 @@ def test_every_reason_against_counts(fields, reason):
 
 def test_positions_hooks_and_other_models_are_reasons_too():
     model = make()
-    model.pos_embed.W_pos.data[3, 1] = 0.1
+    model.W_pos.data[3, 1] = 0.1
     assert why_not_counts(model) == "its positional embedding W_pos is not zero"
 
     model = make()

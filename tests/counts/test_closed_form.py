@@ -184,7 +184,7 @@ def test_magnitudes_are_the_tables_of_absolute_parameters(scale_scores):
     for name, table in expected.tables.items():
         assert getattr(found, name).dtype == torch.float64
         torch.testing.assert_close(getattr(found, name), table)
-    with pytest.raises(ValueError, match="expected a HookedTransformer"):
+    with pytest.raises(ValueError, match="expected a (HookedTransformer|TransformerBridge)"):
         CountForm.magnitudes("model", torch.float64)
 
 

@@ -16,6 +16,7 @@ from count01_lens.models.lens import parameters_of
 from count01_lens.tasks.decisions import four_margin
 from count01_lens.tasks.places import AT_EQUALS
 from experiments.tools import rounding
+from tests.lens_versions import has_bridges, needs_3
 
 REAL = (torch.float32, torch.float64)
 HALF = (torch.bfloat16, torch.float16)
@@ -182,7 +183,10 @@ def far_below_an_absent_token():
 )
 def test_each_part_of_the_bound_is_needed(make, counts, reached):
     """Models in which one kind of error is all that matters, on the worst machine."""
-    found = rounding.ratios(make(), torch.tensor([counts]), worst=True)
+    model = make()
+    if has_bridges():  # which divide by a half: queries as a HookedTransformer has them
+        model.blocks[0].attn.W_Q.data.mul_(0.5)
+    found = rounding.ratios(model, torch.tensor([counts]), worst=True)
     assert reached < max(found.values()) <= 1
 
 
@@ -212,10 +216,10 @@ def test_underflow_is_part_of_the_bound(dtype):
     for seed in range(6):
         model = build_model(ONE_HEAD, seed=seed, dtype=dtype)
         with torch.no_grad():
-            model.embed.W_E *= small
-            model.blocks[0].attn.W_V *= small / 4.0 ** rng.integers(0, 10)
-            model.unembed.W_U /= small
-            model.unembed.b_U.zero_()
+            model.W_E.mul_(small)
+            model.blocks[0].attn.W_V.mul_(small / 4.0 ** rng.integers(0, 10))
+            model.W_U.div_(small)
+            model.b_U.zero_()
         found = rounding.ratios(model, counts)
         assert max(found.values()) <= 1
         lost = max(lost, *found.values())
@@ -281,8 +285,8 @@ def test_what_may_overflow_has_no_bound():
     counts = torch.tensor([[1, 2, 3]])
     model = minimal_model()
     with torch.no_grad():
-        model.blocks[0].attn.W_V *= 1e36
-        model.unembed.W_U /= 1e36
+        model.blocks[0].attn.W_V.mul_(1e36)
+        model.W_U.div_(1e36)
     assert torch.isinf(MarginBound(model, torch.float32).of(counts)).all()
     assert torch.isfinite(MarginBound(model, torch.float64).of(counts)).all()
 
@@ -291,7 +295,7 @@ def test_scores_that_rounding_can_turn_over_leave_the_range_of_the_values():
     """Nothing is known of attention, but it is an average of what tokens contribute."""
     model, counts = build_model(ONE_HEAD, seed=3), torch.tensor([[4, 5, 6]])
     with torch.no_grad():
-        model.blocks[0].attn.W_Q *= 1e12
+        model.blocks[0].attn.W_Q.mul_(1e12)
     bound = MarginBound(model, torch.float32)
     alone = bound.alone[0]
     expected = float(alone.max() - alone.min())
@@ -318,6 +322,7 @@ def test_the_table_of_the_attack_has_a_row_for_each_model_and_way():
     assert table["reached"].between(0, 1).all()
 
 
+@needs_3("a scale is positive")
 def test_the_sign_of_the_scale_does_not_matter():
     counts = torch.tensor([[20, 21, 5], [3, 3, 0]])
     model = build_model(ModelConfig(d_embed=6, n_heads=2, scale_scores=True), seed=1)

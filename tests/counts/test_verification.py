@@ -11,6 +11,7 @@ from count01_lens.models.build import build_model, hooked_transformer
 from count01_lens.models.checkpoints import example_model
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model, minimal_raw
+from tests.lens_versions import KIND
 
 
 def by_brute_force(model, up_to):
@@ -178,7 +179,7 @@ def test_bad_arguments_are_rejected(arguments, message):
 
 
 def test_bad_models_are_rejected():
-    with pytest.raises(ValueError, match="cannot be run on counts: expected a HookedTransformer"):
+    with pytest.raises(ValueError, match=f"cannot be run on counts: expected a {KIND}"):
         verify(torch.nn.Linear(2, 2))
     model = build_model()
     model.W_E.data[0, 0] = torch.nan

@@ -144,7 +144,7 @@ def test_heads_that_give_the_same_for_every_sentence_have_an_area_of_one_half(dt
     model = build_model(ModelConfig(d_embed=6, n_heads=3, qkv_bias=True), seed=1, dtype=dtype)
     attention = model.blocks[0].attn
     with torch.no_grad():
-        attention.b_V += 0.3
+        attention.b_V.add_(0.3)
         attention.W_V[0] = 0
     data = head_data(model, TINY)
     assert data.eps == torch.finfo(dtype).eps

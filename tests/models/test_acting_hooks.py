@@ -39,7 +39,9 @@ def test_hooks_of_all_models_act(fields, dtype):
     "model", [cl.minimal_model, cl.cooperative_model, cl.example_model], ids=lambda f: f.__name__
 )
 def test_hooks_of_models_over_counts_act(model):
-    check_hooks_act(model(), *EVERY)
+    made = model()
+    check_hooks_act(made, *EVERY)
+    assert hooks_left(made) == 0
 
 
 def passes_of(model):
@@ -118,6 +120,7 @@ def test_weights_that_are_not_finite_tell_nothing():
     model = deep_model()
     model.blocks[0].attn.W_V.data.fill_(1e300)
     check_hooks_act(model, *EVERY)
+    assert not torch.isfinite(model(torch.tensor([[1, 2]]))).all()
 
 
 @needs_3("scores are not edited")

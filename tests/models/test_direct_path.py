@@ -6,6 +6,7 @@ import torch
 import count01_lens as cl
 from count01_lens.heads.runners import HookRunner, as_prompts
 from count01_lens.models.direct_path import DirectPath
+from count01_lens.models.lens import has_bridges, rounds_to_float32
 from count01_lens.tasks.dataset import sequences_of
 from tests.helpers import deep_model
 
@@ -56,15 +57,17 @@ def by_gradients(model, tokens):
     return jacobian.reshape(8, -1).T, logits(size)
 
 
+@pytest.mark.filterwarnings("ignore:A forward hook edited hook_scale:UserWarning")
 @pytest.mark.parametrize("fields", KINDS, ids=str)
 def test_attributions_are_gradients_of_the_direct_way(fields):
     model = deep_model(**fields)
+    rtol = 1e-3 if has_bridges() and rounds_to_float32(model) else 1e-6
     found = HookRunner(model).attribute(as_prompts(COUNTS))
     for row, tokens in enumerate(sequences_of(COUNTS)):
         expected, logits = by_gradients(model, tokens[:-2])
-        torch.testing.assert_close(found.heads[row], expected.detach(), rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(found.heads[row], expected.detach(), rtol=rtol, atol=1e-3 * rtol)
         whole = found.heads[row].sum(dim=0) + found.rest[row]
-        torch.testing.assert_close(whole, logits.detach(), rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(whole, logits.detach(), rtol=rtol, atol=1e-3 * rtol)
 
 
 @pytest.mark.parametrize("fields", KINDS, ids=str)

@@ -12,6 +12,7 @@ import count01_lens as cl
 from count01_lens.views.explorer_data import Explored, explorer_data
 from count01_lens.views.explorer_module import ENGINE, PAGE, explorer_module, joined
 from tests.helpers import TINY, hooks_left, two_layers
+from tests.lens_versions import KIND
 from tests.views.explorer.engines import NODE
 from tests.views.explorer.small_models import TASKS, model_for
 
@@ -87,7 +88,7 @@ def test_two_ratios_of_zero_are_refused(explorer):
 def test_models_to_which_counts_do_not_apply_are_refused_with_what_works():
     with pytest.raises(ValueError, match=r"2 layers; .*cl\.analyze_heads.* work"):
         cl.Explorer(two_layers())
-    with pytest.raises(ValueError, match="expected a HookedTransformer"):
+    with pytest.raises(ValueError, match=f"expected a {KIND}"):
         cl.Explorer("model")
     with pytest.raises(TypeError, match="got 'colour'"):
         cl.Explorer(MODEL, TINY, colour="red")
