@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo reproduce test test-slow lint format docs notebooks bench bench-guard stress coverage mutants check-lower-bounds clean
+.PHONY: demo reproduce test test-slow test-tl4 lint format docs notebooks bench bench-guard stress coverage mutants check-lower-bounds clean
 
 demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
@@ -79,8 +79,21 @@ check-lower-bounds:
 	$(OLDEST)/bin/python -m pip check
 	$(OLDEST)/bin/python -m pytest -n 2 -m "not stress" -W ignore::DeprecationWarning
 
+# All tests but stress with TransformerLens 4, in an environment of its own. What it does not have is
+# skipped with the reason; everything else is as in constraints.txt.
+TL4 := .venv-tl4
+test-tl4: $(TL4)/.installed
+	OMP_NUM_THREADS=1 $(TL4)/bin/python -m pytest -n 2 -m "not slow and not stress"
+	$(TL4)/bin/python -m pytest -n 2 -m "slow and not stress"
+
+$(TL4)/.installed: pyproject.toml constraints.txt
+	test -x $(TL4)/bin/python || $(PYTHON) -m venv $(TL4)
+	sed 's/^transformer-lens==.*/transformer-lens==4.3.0/' constraints.txt > $(TL4)/constraints.txt
+	$(TL4)/bin/python -m pip install --quiet --constraint $(TL4)/constraints.txt --editable '.[dev]'
+	touch $(TL4)/.installed
+
 clean:
-	rm -rf $(VENV) $(OLDEST) runs docs/_build
+	rm -rf $(VENV) $(OLDEST) $(TL4) runs docs/_build
 
 # Installs once; again only if the dependencies changed.
 $(STAMP): pyproject.toml constraints.txt

@@ -95,7 +95,6 @@ def make_bridge(
     bridge.tokenizer = tokenizer
     for name in _NOTED:
         setattr(bridge.cfg, name, fields[name])
-    bridge.cfg.tokenizer_prepends_bos = bool(fields["tokenizer_prepends_bos"])
     return bridge
 
 

@@ -43,7 +43,7 @@ def attack_collapsed(cases: int, seed: int) -> Counter[str]:
     for _ in range(cases):
         model = random_model(rng)
         with torch.no_grad():
-            model.blocks[0].attn.W_Q *= 3000
+            model.blocks[0].attn.W_Q.mul_(3000)
         counts = torch.from_numpy(rng.integers(0, 2, size=(8, 3)))
         found = cl.head_outputs(model, counts).numpy()
         close = np.allclose(found, _outputs_by_sequences(model, counts), rtol=0, atol=1e-8)

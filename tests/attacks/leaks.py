@@ -33,6 +33,7 @@ from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.compact import compact_hooks, compact_tokens
 from count01_lens.models.hooks import head_names, hooks_attached
+from count01_lens.models.lens import parameters_of
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from tests.lens_versions import made
 
@@ -63,8 +64,8 @@ def models() -> tuple[HookedTransformer, HookedTransformer]:
         deep = made(
             n_layers=2, d_model=6, n_heads=3, d_head=2, n_ctx=64, d_vocab=8, d_mlp=4, act_fn="relu"
         )  # fmt: skip
-    small.unembed.W_U.requires_grad_(False)
-    deep.blocks[1].attn.W_Q.requires_grad_(False)
+    parameters_of(small)["unembed.W_U"].requires_grad_(False)
+    parameters_of(deep)["blocks.1.attn.W_Q"].requires_grad_(False)
     deep.add_hook("blocks.0.attn.hook_z", lambda z, hook: z * 1.5)
     deep.blocks[1].mlp.hook_post.add_perma_hook(lambda x, hook: x + 0.25)
     deep.blocks[1].register_forward_hook(lambda module, inputs, output: output * 2)

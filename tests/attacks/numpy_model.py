@@ -12,7 +12,7 @@ import torch
 
 from count01_lens.models.build import hooked_transformer
 from count01_lens.models.config import ModelConfig
-from count01_lens.models.lens import state_of
+from count01_lens.models.lens import fields_of, state_of
 from count01_lens.models.parameters import initial_raw
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
@@ -49,7 +49,7 @@ class NumpyModel:
             name: state[f"blocks.0.attn.{name}"]
             for name in ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "W_O", "b_O")
         }
-        scale = model.cfg.d_head**0.5 if model.cfg.use_attn_scale else 1.0
+        scale = model.cfg.d_head**0.5 if fields_of(model)["use_attn_scale"] else 1.0
         unembed = {"W_U": state["unembed.W_U"], "b_U": state["unembed.b_U"]}
         table = state["embed.W_E"]
         return cls(read=table, stream=table, **attention, **unembed, attn_scale=scale)

@@ -108,4 +108,4 @@ def test_every_test_is_run_by_one_command_and_ci_runs_all_but_stress():
         run_by = [name for name, expression in chosen.items() if eval(expression, {}, marks)]
         assert run_by == ["stress" if stress else "test-slow" if slow else "test"]
     commands = re.findall(r"^make (\S+)", (root / ".ci" / "run").read_text(), re.M)
-    assert commands == ["lint", "test", "test-slow", "bench-guard", "docs"]
+    assert commands == ["lint", "test", "test-slow", "test-tl4", "bench-guard", "docs"]
