@@ -33,7 +33,7 @@ from count01_lens.common.threads import one_thread
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.compact import compact_hooks, compact_tokens
 from count01_lens.models.hooks import head_names, hooks_attached
-from count01_lens.models.lens import parameters_of
+from count01_lens.models.lens import has_bridges, is_own_hook, parameters_of
 from count01_lens.tasks.dataset import SplitSpec, make_splits
 from tests.lens_versions import made
 
@@ -68,7 +68,9 @@ def models() -> tuple[HookedTransformer, HookedTransformer]:
     parameters_of(deep)["blocks.1.attn.W_Q"].requires_grad_(False)
     deep.add_hook("blocks.0.attn.hook_z", lambda z, hook: z * 1.5)
     deep.blocks[1].mlp.hook_post.add_perma_hook(lambda x, hook: x + 0.25)
-    deep.blocks[1].register_forward_hook(lambda module, inputs, output: output * 2)
+    deep.blocks[1].register_forward_hook(
+        lambda module, inputs, output: (output[0] * 2,) if has_bridges() else output * 2
+    )
     return small, deep
 
 
@@ -81,7 +83,11 @@ def state_of(model: HookedTransformer) -> dict[str, Any]:
             for point in model.hook_points()
         ],
         "hook contexts": [sorted(map(str, point.ctx)) for point in model.hook_points()],
-        "flags": (model.context_level, model.is_caching, str(model.cfg.to_dict())),
+        "flags": (
+            model.context_level,
+            getattr(model, "is_caching", None),
+            str(model.cfg.to_dict()),
+        ),
         "training mode": [module.training for module in model.modules()],
         "parameters": [
             (name, p.requires_grad, p.grad is None, p.dtype, p.detach().numpy().tobytes())
@@ -162,7 +168,10 @@ def _hooks_of(module: torch.nn.Module) -> list[list[int]]:
         "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
         "_forward_hooks_with_kwargs", "_forward_hooks_always_called",
     )  # fmt: skip
-    return [list(getattr(module, kind)) for kind in kinds]
+    return [
+        [key for key, hook in getattr(module, kind).items() if not is_own_hook(hook)]
+        for kind in kinds
+    ]
 
 
 def _plain_state(state: Any) -> tuple[Any, ...]:

@@ -78,10 +78,9 @@ def no_atomic_rename(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hooks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def without_clean_up(model, hooks):
+    def without_clean_up(model, hooks, *, first=()):
         for name, hook in hooks:
-            point = model.hook_dict[name]
-            point.register_forward_hook(lambda m, i, o, hook=hook, point=point: hook(o, hook=point))
+            model.hook_dict[name].add_hook(hook, is_permanent=True, prepend=name in first)
         yield model
 
     replace_everywhere(monkeypatch, hooks.hooks_attached, without_clean_up)

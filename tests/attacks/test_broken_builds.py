@@ -65,7 +65,7 @@ def left_half_way(cases: int, seed: int) -> Counter[str]:
 
 
 SABOTAGES = [
-    leak(sabotages.hooks_stay, leaks.attack_failing_calls, 30, "left hooks"),
+    leak(sabotages.hooks_stay, leaks.attack_failing_calls, 30, "left TransformerLens hooks"),
     leak(sabotages.hooks_stay_after_an_error, leaks.attack_failing_calls, 30, "left hooks"),
     leak(sabotages.hooks_go_by_their_handles, left_half_way, 16, "left hooks"),
     leak(sabotages.seeds_the_process, leaks.attack_failing_calls, 30, "torch's random state"),
