@@ -16,8 +16,8 @@ from jaxtyping import Float
 from count01_lens.common.types import Array
 from count01_lens.heads.hook_runner import Runner
 from count01_lens.heads.runners import CountRunner
-from count01_lens.models.fingerprint import contents, fingerprint
-from count01_lens.models.stored import Model, StoredModel
+from count01_lens.models.fingerprint import fingerprint
+from count01_lens.models.stored import Model
 from count01_lens.tasks.prompts import Task
 
 _FEW = 8
@@ -68,26 +68,19 @@ class MadeFrom:
     """A model as it was, and a task.
 
     Attributes:
-        known_by: fingerprint of the model's weights, its config and its modules; or a stored model
-            itself, which does not change, as long as nobody asks for its fingerprint.
+        model: fingerprint of the model's weights, its config and its modules.
         task: fingerprint of the prompts.
         seen: what the model did on a few of them; hooks have no fingerprint, but an effect.
     """
 
-    known_by: str | StoredModel
+    model: str
     task: str
     seen: Seen
-
-    @property
-    def model(self) -> str:
-        """Fingerprint of the model."""
-        return self.known_by if isinstance(self.known_by, str) else fingerprint(self.known_by)
 
     @classmethod
     def of(cls, model: Model, runner: Runner, task: Task) -> "MadeFrom":
         """Note what is going to be measured."""
-        known_by = model if isinstance(model, StoredModel) else fingerprint(model)
-        return cls(known_by, task.fingerprint, Seen.by(runner, task))
+        return cls(fingerprint(model), task.fingerprint, Seen.by(runner, task))
 
     def check_weights(self, model: Model, name: str = "model") -> None:
         """Raise if this is another model, or if it was changed since."""
@@ -109,9 +102,5 @@ class MadeFrom:
 
 
 def n_models(made_from: Collection[MadeFrom]) -> int:
-    """Count how many different models there are; stored ones are told apart by what they hold."""
-    models = [each.known_by for each in made_from]
-    stored = [model for model in models if isinstance(model, StoredModel)]
-    if len(stored) == len(models):
-        return len(set(map(contents, stored)))
+    """Count how many different models there are."""
     return len({each.model for each in made_from})

@@ -95,6 +95,8 @@ def make_bridge(
     bridge.tokenizer = tokenizer
     for name in _NOTED:
         setattr(bridge.cfg, name, fields[name])
+    if tokenizer is not None:  # one of a counting task, which leaves '[BOS]' to the model
+        bridge.cfg.tokenizer_prepends_bos = False
     return bridge
 
 

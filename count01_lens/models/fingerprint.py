@@ -5,7 +5,7 @@ its fingerprint, which is compared wherever two things have to be of the same mo
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,9 +13,17 @@ from torch import Tensor
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from count01_lens.common.fingerprints import hash_of
+from count01_lens.common.remembered import Remembered
 from count01_lens.common.types import HookedTransformer
-from count01_lens.models.lens import is_own_hook, named_modules
-from count01_lens.models.stored import Model, StoredModel, hooked
+from count01_lens.models.lens import (
+    fields_of,
+    is_own_hook,
+    make_model,
+    named_modules,
+    state_of,
+)
+from count01_lens.models.stored import Model, StoredModel
+from count01_lens.models.unpacking import INERT
 
 # Fields of a config that do not change what a model computes: where it came from and where it is,
 # how it was initialised, and which of its hooks are switched on.
@@ -32,18 +40,11 @@ def fingerprint(model: Model) -> str:
     """Hash all that a model is, but for its precision, its device and the hooks attached to it.
 
     Weights are read as float64, which all of them can be without rounding: `model.double()` is
-    still the same model.
+    still the same model. So is one that another version of TransformerLens makes of its checkpoint.
     """
-    return hash_of(_parts(hooked(model)))
-
-
-def contents(model: StoredModel) -> str:
-    """Hash cfg and weights of a stored model, which needs no TransformerLens.
-
-    Two of them are the same if and only if the fingerprints of the two are: what modules stored
-    models have follows from their cfg.
-    """
-    return hash_of([*_fields(vars(model.cfg)), *_tensors(sorted(model.state_dict().items()))])
+    if isinstance(model, StoredModel):  # nobody can have put anything into it
+        return hash_of([*_fields(vars(model.cfg)), *_tensors(model.state_dict())])
+    return hash_of(_parts(model))
 
 
 def overridden_methods(module: torch.nn.Module) -> list[str]:
@@ -86,18 +87,45 @@ def exact_copy(model: HookedTransformer) -> HookedTransformer:
 
 
 def _parts(model: HookedTransformer) -> Iterator[str | bytes]:
+    """What a checkpoint of the model would hold, and all that is not as it would be made of that.
+
+    What no checkpoint can hold is taken as it is, module by module.
+    """
+    try:
+        fields = fields_of(model)
+        usual = _USUAL.recall(tuple(_fields(fields)), lambda: frozenset(_as_made(fields)))
+        state = state_of(model)
+    except Exception:  # whatever a library raises that cannot make such a model
+        yield from _lines(model)
+        yield from _tensors(model.state_dict())
+        return
+    yield from sorted(usual.symmetric_difference(_lines(model)))
+    yield from _fields(fields)
+    yield from _tensors(state)
+
+
+_USUAL: Remembered[frozenset[str]] = Remembered(most=100)
+
+
+def _as_made(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Describe the modules of a model as its fields alone decide them."""
+    with torch.device("meta"):
+        yield from _lines(make_model({**fields, **INERT, "init_weights": False}, None, False))
+
+
+def _lines(model: HookedTransformer) -> Iterator[str]:
+    """Describe the modules of a model, and what configs say, each in a line."""
     for name, module in model.named_modules():
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
         yield f"{name}: {kind} {overridden_methods(module)} {_settings(module) if name else ''}"
     yield from _fields(model.cfg.to_dict())
-    for module in model.modules():  # most share the model's
+    for name, module in model.named_modules():  # most share the model's
         if getattr(module, "cfg", model.cfg) is not model.cfg:
-            yield from _fields(module.cfg.to_dict())
-    yield from _tensors(model.state_dict().items())
+            yield from (f"{name}: {line}" for line in _fields(module.cfg.to_dict()))
 
 
-def _tensors(state: Iterable[tuple[str, Tensor]]) -> Iterator[str | bytes]:
-    for name, tensor in state:
+def _tensors(state: Mapping[str, Tensor]) -> Iterator[str | bytes]:
+    for name, tensor in sorted(state.items()):
         yield f"{name} {list(tensor.shape)}"
         yield tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 import count01_lens as cl
+from count01_lens.models.fingerprint import fingerprint
 from count01_lens.models.lens import has_bridges, load_state, make_model, state_of
 
 FILES = Path(__file__).parent / "files"
@@ -49,7 +50,7 @@ def main() -> None:
     for kind in KINDS:
         model = model_of(kind)
         with torch.no_grad():
-            info = {"logits": model(TOKENS).double().tolist()}
+            info = {"logits": model(TOKENS).double().tolist(), "fingerprint": fingerprint(model)}
         cl.save_checkpoint(model, FILES / f"{kind}_by_{4 if has_bridges() else 3}", info=info)
 
 

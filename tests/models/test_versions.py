@@ -8,8 +8,9 @@ import torch
 
 import count01_lens as cl
 from count01_lens.common.bundle import read_bundle
-from count01_lens.models.checkpoints import KIND, example_file
+from count01_lens.models.checkpoints import KIND, example_file, open_checkpoint
 from count01_lens.models.fields import DEFAULTS, PLAIN, completed
+from count01_lens.models.fingerprint import fingerprint
 from count01_lens.models.lens import (
     attn_scale,
     fields_of,
@@ -37,6 +38,7 @@ def test_a_checkpoint_of_either_version_is_the_model_that_was_saved(name, tmp_pa
     model, info = cl.load_checkpoint(FILES / name), cl.checkpoint_info(FILES / name)["info"]
     expected = torch.tensor(info["logits"], dtype=torch.float64)
     torch.testing.assert_close(model(TOKENS).double(), expected, atol=1e-5, rtol=1e-5)
+    assert fingerprint(model) == info["fingerprint"]
     again = cl.save_checkpoint(model, tmp_path / "again", info=info)
     one, other = (read_bundle(path, KIND) for path in (FILES / f"{name}.safetensors", again))
     for bundle in (one, other):
@@ -72,6 +74,8 @@ def test_the_bundled_models_are_saved_as_they_are(recipe, tmp_path):
     file = example_file(recipe)
     again = cl.save_checkpoint(cl.example_model(recipe), tmp_path / "m")
     one, other = read_bundle(file, KIND), read_bundle(again, KIND)
+    # That of a stored model needs no TransformerLens at all.
+    assert fingerprint(cl.example_model(recipe)) == fingerprint(open_checkpoint(file))
     assert other.about["hooked_transformer"] == one.about["hooked_transformer"]
     assert all(torch.equal(other.tensors[name], tensor) for name, tensor in one.tensors.items())
 
