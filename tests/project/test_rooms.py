@@ -85,3 +85,14 @@ def test_the_map_has_every_directory_at_the_top_and_none_that_is_not_there():
     }
     assert there - set(places_on_the_map()) == set()
     assert [place for place in places_on_the_map() if not (ROOT / place).is_dir()] == []
+
+
+def test_transformer_lens_is_asked_in_one_place():
+    """Versions 3 and 4 differ: whatever is asked of them is asked there."""
+    asking = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"^ *(from|import) transformer_lens\b", path.read_text("utf-8"), re.M)
+    }
+    # The name of a class in annotations is no matter of versions.
+    assert asking == {"models/lens.py", "models/bridges.py", "common/types.py"}
