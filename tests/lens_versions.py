@@ -36,6 +36,11 @@ def needs_3(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(has_bridges(), reason=f"TransformerLens 4: {reason}")
 
 
+needs_4 = pytest.mark.skipif(
+    not has_bridges(), reason="cannot run in CI: about TransformerLens 4; see `make test-tl4`"
+)
+
+
 def call_with(model: Any, parameters: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
     """Run a model with other parameters, by the names of a HookedTransformer, differentiably."""
     if not has_bridges():

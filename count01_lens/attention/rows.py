@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from count01_lens.attention.seen_tokens import Attended, Pattern, SeenTokens
+from count01_lens.attention.seen_tokens import Attended, GivenTokens, Pattern, SeenTokens
 from count01_lens.common.precision import at_least_float32
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm, smallest_safe
@@ -22,7 +22,7 @@ from count01_lens.counts.multiplicities import Multiplicities
 from count01_lens.models.acting_hooks import check_hooks_act, edits_needed
 from count01_lens.models.build import check_model
 from count01_lens.models.hooks import HeadName, Hook, check_heads
-from count01_lens.models.lens import scores_act
+from count01_lens.models.lens import scores_act, shows_masks
 from count01_lens.models.task_of import language_for
 from count01_lens.tasks.counting import Place
 
@@ -196,12 +196,7 @@ class AskingRows:
                 "a list cannot tell: use the context manager instead"
             )
         if now.padding is not None:
-            if now.padding.shape != now.keys.shape:
-                raise ValueError(
-                    "attention patch: expected an attention_mask [sample, position], got "
-                    f"{list(now.padding.shape)}; give which tokens are padding"
-                )
-            scores.masked_fill_(now.padding[:, None, None] == 0, -math.inf)
+            scores.masked_fill_(_hidden_by(now.padding, now.keys), -math.inf)
         return cls.of(now.keys, scores, place)
 
     @classmethod
@@ -233,6 +228,19 @@ class AskingRows:
         chosen = torch.tensor(heads, device=pattern.device)
         pattern[self.sample[:, None], chosen, self.query[:, None]] = new.to(pattern)
         return pattern
+
+
+def _hidden_by(mask: Tensor, keys: Int[Tensor, "sample key"]) -> Bool[Tensor, "#s #h #q key"]:
+    """Which keys a mask hides: one of tokens, or, as in transformers, one that is added."""
+    if mask.shape == keys.shape:
+        return (mask == 0)[:, None, None]
+    if mask.ndim == 4 and mask.is_floating_point() and mask.shape[-1] == keys.shape[1]:
+        return mask < -1.0
+    raise ValueError(
+        "attention patch: expected an attention_mask [sample, position], or one that is added to "
+        f"scores, got one of {mask.dtype} {list(mask.shape)}, of which it is not known what it "
+        "hides; load the model with attn_implementation='eager'"
+    )
 
 
 # From rows, the pattern they are of, and the chosen heads: their places in the choice and numbers.
@@ -275,6 +283,11 @@ def row_hooks(
 
         return hook_pattern
 
+    if isinstance(seen, GivenTokens) and not shows_masks(model):
+        raise ValueError(
+            "fwd_hooks: expected a native bridge, got one to another library, of whose masks hooks "
+            "in a list are not told; use the context manager instead"
+        )
     hooks: list[tuple[str, Hook]] = []
     for layer, chosen, heads in heads_by_layer(model, numbers):
         seen.need([layer])

@@ -31,7 +31,14 @@ from count01_lens.models.fingerprint import (
     overridden_methods,
 )
 from count01_lens.models.hooks import batches, hooks_attached, z_hook
-from count01_lens.models.lens import module_at, output_bias, run_block, run_mlp
+from count01_lens.models.lens import (
+    has_bridges,
+    has_parallel_mlp,
+    module_at,
+    output_bias,
+    run_block,
+    run_mlp,
+)
 from count01_lens.tasks.prompts import Asked, Question
 
 Masks = Bool[Array, "group head"]
@@ -114,7 +121,12 @@ def _road(
         masks = rng.random((_FEW_GROUPS, runner.n_heads)) < np.linspace(0, 1, _FEW_GROUPS)[:, None]
         masks = masks[np.lexsort(masks.T[::-1])]
         options = (few, choices, replacement)
-        one = np.concatenate(list(StreamRuns(runner, *options)(masks)))
+        try:
+            one = np.concatenate(list(StreamRuns(runner, *options)(masks)))
+        except Exception:
+            if has_bridges():  # some blocks of other libraries want more than a stream
+                return False
+            raise
         other = np.concatenate(list(PlainRuns(runner, *options)(masks)))
         eps = torch.finfo(rounded_like(model)).eps
         size = max(1.0, float(np.abs(other).max()))
@@ -308,7 +320,7 @@ class StreamRuns:
             written = module_at(self.model, norm)(written)
         if cfg.attn_only:
             return stream + written
-        if cfg.parallel_attn_mlp:
+        if has_parallel_mlp(self.model):
             return stream + written + run_mlp(block, block.ln2(stream))
         middle = stream + written
         before_mlp = middle if norm == f"blocks.{layer}.ln1" else block.ln2(middle)

@@ -54,8 +54,9 @@ class TwoRoads(NamedTuple):
         if not bool(off <= rounding * self.size):
             raise ValueError(
                 f"{self.what}: expected the same by two roads, got numbers {float(off):.2g} apart; "
-                "a module or a hook that was put into the model comes in between: take it out, or "
-                "measure this model with head_outputs and ablate_heads only"
+                "a module or a hook that was put into the model comes in between, or the model has "
+                "something there that is not known here: take it out, or measure this model with "
+                "head_outputs and ablate_heads only"
             )
 
 
@@ -69,6 +70,13 @@ def check_attribution(
 
     A model is tried once under each kind of interventions, or each time if hooks are attached.
     """
+    missing = [name for name in DirectPath(model).hooks if name not in model.hook_dict]
+    if missing:
+        raise ValueError(
+            f"model: expected the hook points {', '.join(missing)} on the way from its heads to "
+            "its logits, got none: what heads write cannot be followed there; measure this model "
+            "with head_outputs and ablate_heads only"
+        )
 
     def check() -> None:
         tried = model

@@ -25,7 +25,7 @@ from count01_lens.common.precision import at_least_float32, without_autocast
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.direct_path import DirectPath
 from count01_lens.models.hooks import Hook, hooks_attached, hooks_for_one_pass, z_hook
-from count01_lens.models.lens import output_bias, scores_act
+from count01_lens.models.lens import attention_outputs, output_bias, scores_act
 
 _N_TOKENS = 4
 Name = Literal["attn_scores", "pattern", "z"]
@@ -70,8 +70,8 @@ def _without_effect(model: HookedTransformer) -> dict[str, str]:
 def _parts(model: HookedTransformer) -> Iterator[int]:
     points = model.hook_dict
     for layer in range(model.cfg.n_layers):
-        attention = model.blocks[layer].attn
-        yield from (id(attention), id(type(attention).forward))
+        for module in model.blocks[layer].attn.modules():
+            yield from (id(module), id(type(module).forward), id(vars(module).get("forward")))
         yield from (id(points[name]) for name in (_point(layer, "pattern"), z_hook(layer)))
 
 
@@ -103,7 +103,9 @@ def _edited_run(model: HookedTransformer) -> list[dict[str, Tensor]]:
             before.append((_point(layer, name), partial(note, layer, name)))
             after.append((_point(layer, name), partial(edit, layer, name)))
         after.append((_point(layer, "v"), partial(note, layer, "v")))
-        before.append((f"blocks.{layer}.hook_attn_out", partial(note, layer, "out")))
+        for n, name in enumerate(attention_outputs(layer)):
+            if name in model.hook_dict:
+                before.append((name, partial(note, layer, f"out {n}")))
     length = min(_N_TOKENS, model.cfg.n_ctx)
     tokens = torch.arange(length, device=model.W_E.device)[None] % model.cfg.d_vocab
     first = [name for name, _ in before]
@@ -169,11 +171,16 @@ class Consequence(NamedTuple):
         return None
 
 
+def _apart(one: Tensor, other: Tensor) -> float:
+    return float((one - other).abs().max()) if one.shape == other.shape else torch.inf
+
+
 def _consequences(
     model: HookedTransformer, layer: int, seen: dict[str, Tensor]
 ) -> Iterator[Consequence]:
     """What has to follow from the edits of a layer."""
-    missing = {"pattern", "z", "v", "out"} - seen.keys()
+    came = [value for name, value in seen.items() if name.startswith("out ")]
+    missing = {"pattern", "z", "v"} - seen.keys() | ({"attn_out"} if not came else set())
     if missing:
         points = ", ".join(f"hook_{name}" for name in sorted(missing))
         raise ValueError(
@@ -192,11 +199,17 @@ def _consequences(
     form = "sample head query key, sample key head d -> sample query head d"
     read, size = einsum(values["edited pattern"], v, form), v.abs().max()
     yield Consequence("pattern", layer, values["z"], read, size, rounding)
-    if DirectPath(model).norm_after_attention(layer) is not None:
+    if scores_act() and DirectPath(model).norm_after_attention(layer) is not None:
         return  # what is written goes through a norm, which `heads.guard` follows
     z, W_O = values["edited z"], model.blocks[layer].attn.W_O.detach().to(v)
+    if z.shape[2:] != W_O.shape[:2]:
+        raise ValueError(
+            f"model: expected heads whose outputs are read by W_O {list(W_O.shape[:2])}, got "
+            f"outputs of {list(z.shape[2:])} in layer {layer}; such heads are not known here"
+        )
     b_O = output_bias(model, layer).detach().to(v)
     form = "sample position head d, head d r -> sample position r"
     size = (einsum(z.abs(), W_O.abs(), form) + b_O.abs()).max()
     written = einsum(z, W_O, form) + b_O
-    yield Consequence("z", layer, values["out"], written, size, rounding)
+    nearest = min((value.to(v) for value in came), key=lambda value: _apart(value, written))
+    yield Consequence("z", layer, nearest, written, size, rounding)

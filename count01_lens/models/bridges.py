@@ -35,6 +35,7 @@ _SWITCHES = {
     "use_attn_in", "use_attn_result", "use_hook_mlp_in", "use_hook_tokens", "use_split_qkv_input",
 }  # fmt: skip
 _ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu")
+_NORMS = (None, "LN", "LNPre", "RMS", "RMSPre")
 
 
 # Names in a state_dict of a bridge, what a HookedTransformer calls them, and how their axes stand.
@@ -173,10 +174,15 @@ def _known_as(name: str, cfg: Any) -> tuple[str, str]:
     raise ValueError(f"model: expected the weights of a HookedTransformer, got {name}")
 
 
-def _check_native(bridge: Any) -> None:
+def is_native(bridge: Any) -> bool:
+    """Whether TransformerLens itself computes what a bridge leads to."""
     from transformer_lens.model_bridge.sources.native import NativeModel
 
-    if type(bridge.original_model) is not NativeModel:
+    return type(bridge.original_model) is NativeModel
+
+
+def _check_native(bridge: Any) -> None:
+    if not is_native(bridge):
         raise ValueError(
             "model: expected one that TransformerBridge.boot_native makes, got a bridge to a "
             f"{type(bridge.original_model).__name__}, which a checkpoint does not hold; save it by "
@@ -194,6 +200,12 @@ def _check_meant(fields: Mapping[str, Any]) -> None:
             raise _not_in_4(name, fields[name])
     if not fields["attn_only"] and fields["act_fn"] not in _ACTIVATIONS:
         raise _not_in_4("act_fn", fields["act_fn"])
+    if fields["normalization_type"] not in _NORMS:
+        raise _not_in_4("normalization_type", fields["normalization_type"])
+    if fields["normalization_type"] is None and fields["final_rms"]:
+        raise _not_in_4("final_rms", True)
+    if fields["use_attn_scale"] and fields["attn_scale"] == UNSCALED:
+        raise _not_in_4("attn_scale", UNSCALED)
 
 
 def _not_in_4(name: str, value: Any) -> ValueError:

@@ -17,6 +17,7 @@ from count01_lens.models.lens import (
     module_at,
     parameters_of,
     require_model,
+    require_steady,
 )
 from count01_lens.models.parameters import (
     D_VOCAB,
@@ -129,13 +130,20 @@ def check_model(model: Any, *, d_vocab: int | None = D_VOCAB) -> None:
     Its attention has to have the hook points at which heads are measured and changed.
     """
     require_model(model)
+    require_steady(model)
     if d_vocab is not None:
         check_tokens(model.cfg, d_vocab)
     if model.cfg.n_layers < 1:
         raise ValueError("model: expected at least one layer, got none: it has no heads")
     for layer, hook in itertools.product(range(model.cfg.n_layers), ("pattern", "z")):
         name = f"blocks.{layer}.attn.hook_{hook}"
-        found = module_at(model, name)
+        try:
+            found = module_at(model, name)
+        except (AttributeError, IndexError, TypeError) as error:
+            raise ValueError(
+                f"model: expected attention in each of its {model.cfg.n_layers} layers, got none "
+                f"at {name}; models of other kinds have no heads that could be measured"
+            ) from error
         if not is_hook_point(model, name, found):
             raise ValueError(
                 f"model: expected the hook point {name} that TransformerLens made, got a "

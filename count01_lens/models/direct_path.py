@@ -16,7 +16,7 @@ from torch import Tensor
 from count01_lens.common.precision import at_least_float32, without_autocast
 from count01_lens.common.types import Array, HookedTransformer
 from count01_lens.models.hooks import z_hook
-from count01_lens.models.lens import module_at, norms_after_attention, output_bias
+from count01_lens.models.lens import has_parallel_mlp, module_at, norms_after_attention, output_bias
 
 Activations = Mapping[str, Tensor]  # by hook point, at the query position of each prompt
 Tokens = slice | list[int]  # columns of the logits
@@ -54,7 +54,11 @@ class DirectPath:
         Nothing but the output matrix reads what they write, up to a soft cap, which keeps order.
         """
         cfg = self.model.cfg
-        return cfg.n_layers == 1 and not self.has_norms and (cfg.attn_only or cfg.parallel_attn_mlp)
+        return (
+            cfg.n_layers == 1
+            and not self.has_norms
+            and (cfg.attn_only or has_parallel_mlp(self.model))
+        )
 
     def heads(
         self, at: Activations, tokens: Tokens = slice(None)

@@ -16,11 +16,14 @@ from count01_lens.common.fingerprints import hash_of
 from count01_lens.common.remembered import Remembered
 from count01_lens.common.types import HookedTransformer
 from count01_lens.models.lens import (
+    beside_fields,
     fields_of,
+    has_bridges,
     is_own_hook,
     make_model,
     named_modules,
     state_of,
+    wrapped,
 )
 from count01_lens.models.stored import Model, StoredModel
 from count01_lens.models.unpacking import INERT
@@ -78,6 +81,8 @@ def exact_copy(model: HookedTransformer) -> HookedTransformer:
             about_hooks = name.endswith("hooks") or "_hooks_" in name or name == "ctx"
             if about_hooks and isinstance(value, dict | list):
                 instead[id(value)] = type(value)()
+            elif isinstance(value, Tensor) and not value.is_leaf:
+                instead[id(value)] = None  # left by an earlier pass
     plain = copy.deepcopy(model, instead)
     torch.nn.Module.to(plain, "cpu", torch.float64)  # TransformerLens's own `to` prints a line
     for module in plain.modules():
@@ -109,19 +114,32 @@ _USUAL: Remembered[frozenset[str]] = Remembered(most=100)
 
 def _as_made(fields: Mapping[str, Any]) -> Iterator[str]:
     """Describe the modules of a model as its fields alone decide them."""
-    with torch.device("meta"):
+    # Bridges have buffers that are not stored, and so have to be looked at.
+    with torch.device("cpu" if has_bridges() else "meta"):
         yield from _lines(make_model({**fields, **INERT, "init_weights": False}, None, False))
 
 
 def _lines(model: HookedTransformer) -> Iterator[str]:
     """Describe the modules of a model, and what configs say, each in a line."""
     for name, module in model.named_modules():
-        kind = f"{type(module).__module__}.{type(module).__qualname__}"
-        yield f"{name}: {kind} {overridden_methods(module)} {_settings(module) if name else ''}"
-    yield from _fields(model.cfg.to_dict())
-    for name, module in model.named_modules():  # most share the model's
-        if getattr(module, "cfg", model.cfg) is not model.cfg:
-            yield from (f"{name}: {line}" for line in _fields(module.cfg.to_dict()))
+        yield f"{name}: {_line(module)} {_settings(module) if name else ''}"
+        if getattr(module, "cfg", model.cfg) is not model.cfg:  # most share the model's
+            yield from (f"{name}: {line}" for line in _fields(beside_fields(module.cfg)))
+    yield from _fields(beside_fields(model.cfg))
+    beside = wrapped(model)
+    if beside is not None:
+        yield f"wrapped: {_line(beside)} {_settings(beside)}"
+
+
+def _line(module: torch.nn.Module) -> str:
+    """Describe a module: its type, methods that were replaced, and buffers that nobody stores."""
+    kind = f"{type(module).__module__}.{type(module).__qualname__}"
+    hidden = {
+        name: hash_of(_tensors({name: buffer}))
+        for name, buffer in module._buffers.items()
+        if name in module._non_persistent_buffers_set and buffer is not None
+    }
+    return f"{kind} {overridden_methods(module)} {hidden or ''}"
 
 
 def _tensors(state: Mapping[str, Tensor]) -> Iterator[str | bytes]:

@@ -185,6 +185,52 @@ def run_block(
     return after
 
 
+def has_parallel_mlp(model: HookedTransformer) -> bool:
+    """Whether MLPs read what attention reads; native bridges have a field for it, and ignore it."""
+    if has_bridges() and bridges.is_native(model):
+        return False
+    return bool(model.cfg.parallel_attn_mlp)
+
+
+def attention_outputs(layer: int) -> tuple[str, ...]:
+    """Name hook points of what attention writes.
+
+    Bridges have two, of which one or the other may have something else in it already: a norm that
+    follows attention, or the residual stream.
+    """
+    written = f"blocks.{layer}.hook_attn_out"
+    return (f"blocks.{layer}.attn.hook_out", written) if has_bridges() else (written,)
+
+
+def shows_masks(model: HookedTransformer) -> bool:
+    """Whether hooks at attention, told of no mask, know which keys are hidden but for padding.
+
+    Scores show it. Native bridges hide what comes later, and nothing else.
+    """
+    return scores_act() or bridges.is_native(model)
+
+
+def require_steady(model: HookedTransformer) -> None:
+    """Raise if every pass of a model would be another one."""
+    if has_bridges() and not bridges.is_native(model) and model.original_model.training:
+        raise ValueError(
+            "model: expected a bridge in evaluation mode, got one in training mode, in which "
+            "dropout makes every pass another one; call model.eval()"
+        )
+
+
+def beside_fields(cfg: Any) -> dict[str, Any]:
+    """What a config says that `fields_of` does not tell."""
+    said: dict[str, Any] = cfg.to_dict()
+    return {n: v for n, v in said.items() if n not in known_fields()} if has_bridges() else said
+
+
+def wrapped(model: HookedTransformer) -> torch.nn.Module | None:
+    """A module that computes, and is not among the modules of a model: bridges lead to one."""
+    found: torch.nn.Module | None = model.original_model if has_bridges() else None
+    return found
+
+
 def run_mlp(block: Any, stream: Tensor) -> Tensor:
     """Run the MLP of a block."""
     added: Tensor = block.mlp(stream) if has_bridges() else block.apply_mlp(stream)

@@ -35,11 +35,18 @@ NATIVE = {
         "act_fn": "silu",
     },
     "both directions": {"attention_dir": "bidirectional"},
+    "a field that is ignored": {
+        "parallel_attn_mlp": True,
+        "n_layers": 1,
+        "normalization_type": None,
+    },
     "soft caps": {"attn_scores_soft_cap": 3.0, "output_logits_soft_cap": 2.0},
 }
 
 
-OF_TRANSFORMERS = ["GPT2LMHeadModel", "LlamaForCausalLM", "GPTNeoXForCausalLM", "OPTForCausalLM"]
+OF_TRANSFORMERS = ["GPT2LMHeadModel", "LlamaForCausalLM", "GPTNeoXForCausalLM", "OPTForCausalLM",
+    "GPTJForCausalLM", "BloomForCausalLM",
+]  # fmt: skip
 
 
 def native(**fields):
@@ -64,6 +71,8 @@ def of_transformers(architecture):
 
     sizes = {
         "GPT2LMHeadModel": dict(n_positions=32, n_embd=16, n_layer=2, n_head=4),
+        "BloomForCausalLM": dict(hidden_size=16, n_layer=2, n_head=4),
+        "GPTJForCausalLM": dict(n_positions=32, n_embd=16, n_layer=2, n_head=4, rotary_dim=4),
         "OPTForCausalLM": dict(
             hidden_size=16, ffn_dim=20, num_hidden_layers=2, num_attention_heads=4,
             max_position_embeddings=32, word_embed_proj_dim=16,
@@ -227,6 +236,30 @@ def test_what_a_checkpoint_cannot_hold_is_said(tmp_path, field):
     with pytest.raises(ValueError, match="got a bridge to a GPT2LMHeadModel"):
         cl.save_checkpoint(of_transformers("GPT2LMHeadModel"), tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_dropout_is_refused(task):
+    bridge = of_transformers("GPT2LMHeadModel")
+    bridge.train()
+    for call in (
+        lambda: cl.head_outputs(bridge, task.questions["answer"].test),
+        lambda: cl.analyze_heads(bridge, task),
+        lambda: cl.ablate_heads(bridge, [0]).__enter__(),
+    ):
+        with pytest.raises(ValueError, match=r"got one in training mode.*call model.eval\(\)"):
+            call()
+
+
+def test_models_without_attention_are_refused(task):
+    from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
+    from transformers import MambaConfig, MambaForCausalLM
+
+    config = MambaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=2, state_size=4)
+    bridge = build_bridge_from_module(
+        MambaForCausalLM(config).eval(), "MambaForCausalLM", hf_config=config
+    )
+    with pytest.raises((ValueError, TypeError), match="^model: expected"):
+        cl.analyze_heads(bridge, task)
 
 
 def test_groups_of_native_bridges_share_runs(task):

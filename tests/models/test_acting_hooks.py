@@ -8,7 +8,7 @@ from count01_lens.models import acting_hooks
 from count01_lens.models.acting_hooks import check_hooks_act, edits_needed
 from count01_lens.models.lens import has_bridges
 from tests.helpers import deep_model, hooks_left
-from tests.lens_versions import needs_3
+from tests.lens_versions import needs_3, needs_4
 
 EVERY = ("z", *edits_needed())
 KINDS = [
@@ -61,6 +61,32 @@ def test_a_model_is_run_once_and_again_when_its_attention_was_replaced():
         model.setup()
         check_hooks_act(model, "z")
         assert len(passes) == 2
+
+
+def test_attention_that_is_replaced_after_it_was_tried_is_tried_again():
+    model = deep_model()
+    check_hooks_act(model, "z")
+    attention = model.blocks[1].attn
+    attention = attention.original_component if has_bridges() else attention
+    forward = attention.forward
+
+    def doubled(*args, **kwargs):
+        found = forward(*args, **kwargs)
+        return (2 * found[0], *found[1:]) if isinstance(found, tuple) else 2 * found
+
+    attention.forward = doubled
+    with pytest.raises(ValueError, match="expected edits at hook_z to act"):
+        check_hooks_act(model, "z")
+
+
+@needs_4
+def test_a_projection_that_is_replaced_after_it_was_tried_is_noticed():
+    """As adapters and quantisation do it: hooks at what was there before reach nothing."""
+    model = deep_model()
+    check_hooks_act(model, "z")
+    model.blocks[0].attn.original_component.o = torch.nn.Linear(12, 12, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"got nothing at hook_z of layer 0"):
+        check_hooks_act(model, "z")
 
 
 def test_hooks_of_the_user_stay_and_are_no_matter():

@@ -1,5 +1,6 @@
 """One file for both versions of TransformerLens, and one module that knows which there is."""
 
+import copy
 import re
 from pathlib import Path
 
@@ -20,13 +21,10 @@ from count01_lens.models.lens import (
     require_model,
     state_of,
 )
-from tests.lens_versions import has_bridges, needs_3
+from tests.lens_versions import needs_3, needs_4
 from tests.models.files_of_versions import FILES, KINDS, TOKENS, model_of
 
 EVERY = sorted(path.stem for path in FILES.glob("*.safetensors"))
-needs_4 = pytest.mark.skipif(
-    not has_bridges(), reason="cannot run in CI: about TransformerLens 4; see `make test-tl4`"
-)
 
 
 def test_there_are_files_of_both_versions():
@@ -130,13 +128,16 @@ def test_scores_that_are_not_to_be_scaled_are_not():
         {"use_qk_norm": True},
         {"original_architecture": "Olmo2ForCausalLM"},
         {"scale_attn_by_inverse_layer_idx": True},
+        {"attn_scale": 0.5},  # by which bridges divide where nothing is to be scaled
+        {"normalization_type": "rms"},
+        {"final_rms": True},
     ],
     ids=str,
 )
 def test_what_version_4_would_make_another_model_of_is_refused(field):
     (name,) = field
     with pytest.raises(ValueError, match=f"^{name} = .* got what only one of them does; use"):
-        make_model({**COMMON, **field})
+        make_model({"normalization_type": None, **COMMON, **field})
 
 
 COMMON = dict(d_model=6, d_head=2, n_heads=3, n_layers=1, n_ctx=9, d_vocab=5, act_fn="gelu")
@@ -173,3 +174,49 @@ def test_bare_transformer_lens_4_reads_a_checkpoint_as_the_page_says(tmp_path, m
     exec(code, names)
     tokens = torch.tensor([[0, 1, 2, 2, 3, 4]])
     assert torch.equal(names["bare"](tokens), cl.example_model()(tokens))
+
+
+def booted(**fields):
+    from transformer_lens.config import TransformerBridgeConfig
+    from transformer_lens.model_bridge import TransformerBridge
+
+    return TransformerBridge.boot_native(TransformerBridgeConfig(**{**COMMON, **fields}))
+
+
+@needs_4
+@pytest.mark.parametrize(
+    "fields", [{}, {"attn_only": True, "n_layers": 2}, {"use_attn_scale": False}], ids=str
+)
+def test_bridges_that_users_boot_can_be_saved(fields, tmp_path):
+    """Some of their fields are left to defaults, which a HookedTransformerConfig has resolved."""
+    bridge, tokens = booted(**fields), torch.tensor([[0, 1, 2, 4]])
+    again = cl.load_checkpoint(cl.save_checkpoint(bridge, tmp_path / "m"))
+    assert torch.equal(again(tokens), bridge(tokens))
+
+
+@needs_4
+def test_what_no_checkpoint_holds_is_seen(tmp_path):
+    model = cl.example_model()
+    assert cl.why_not_counts(model) is None
+    before = fingerprint(model)
+    attention = model.blocks[0].attn.original_component
+    attention.causal_mask[4, :2] = True
+    assert fingerprint(model) != before
+    assert "are not what its weights say" in cl.why_not_counts(model)
+    with pytest.raises(ValueError, match="expected one that its cfg and its weights describe"):
+        cl.save_checkpoint(model, tmp_path / "m")
+    attention.causal_mask[4, :2] = False
+    assert fingerprint(model) == before
+    model.original_model.output_logits_soft_cap = 1.0
+    assert fingerprint(model) != before
+    with pytest.raises(ValueError, match="expected one that its cfg and its weights describe"):
+        cl.save_checkpoint(model, tmp_path / "m")
+
+
+@needs_4
+def test_what_a_pass_of_a_copy_leaves_behind_is_no_matter():
+    model = cl.example_model()
+    expected = cl.compact_logits(model, [[1, 2, 3]])
+    copy.deepcopy(model)(torch.tensor([[0, 1, 4]]))
+    assert torch.equal(cl.compact_logits(model, [[1, 2, 3]]), expected)
+    assert cl.head_logits(model, [[1, 2, 3]]).shape == (1, 16, 8)
