@@ -53,5 +53,15 @@ def call_with(model: Any, parameters: Mapping[str, Tensor], tokens: Tensor) -> T
     return functional_call(model, {names[id(own[key])]: given[key] for key in own}, (tokens,))
 
 
+NO_THREADS = "bridges note on themselves how large a batch is, so that threads cannot share one"
 NO_CACHE = "native bridges keep no keys and values of earlier tokens"
-__all__ = ["KIND", "NO_CACHE", "call_with", "has_bridges", "made", "model_class", "needs_3"]
+__all__ = [
+    "KIND",
+    "NO_CACHE",
+    "NO_THREADS",
+    "call_with",
+    "has_bridges",
+    "made",
+    "model_class",
+    "needs_3",
+]

@@ -18,7 +18,7 @@ from count01_lens.models.lens import scores_act
 from tests.attacks.numpy_model import NumpyModel
 from tests.attacks.patched_runs import KINDS, Patch, model_of, new_cache, reference_logits
 from tests.helpers import hooks_left
-from tests.lens_versions import needs_3
+from tests.lens_versions import NO_THREADS, needs_3
 
 ONE, DEEP = model_of("one layer"), model_of("two layers")
 EACH = pytest.mark.parametrize("model", [ONE, DEEP], ids=["one layer", "two layers"])
@@ -199,7 +199,7 @@ def test_attention_is_copied_to_what_is_seen():
 # --- Threads and runs inside runs ------------------------------------------------------------------
 
 
-@needs_3("bridges note on themselves how large a batch is, so that threads cannot share one")
+@needs_3(NO_THREADS)
 @EACH
 def test_threads_share_a_patched_model(model):
     patch = patch_of(model)
@@ -218,6 +218,7 @@ def test_threads_share_a_patched_model(model):
     assert wrong == []
 
 
+@needs_3(NO_THREADS)
 def test_threads_share_a_patched_model_in_the_compact_form():
     model = cl.example_model().double()
     counts = [torch.tensor([[n, 4, 1], [2, n, 3]]) for n in (1, 5, 9)]
