@@ -30,11 +30,12 @@ from count01_lens.common.storage import (
     read_file,
     write_atomically,
 )
+from count01_lens.common.suggestions import did_you_mean
 
 FORMAT = 1
 # More than any file of ours has; they keep a hostile one from taking minutes and gigabytes.
 LARGEST_HEADER, MOST_TENSORS = 10_000_000, 10_000
-_METADATA = "__metadata__"
+_METADATA, SUFFIX = "__metadata__", ".safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,16 +88,35 @@ def read_bundle(path: Path, kind: str) -> Bundle:
         missing = isinstance(error, FileNotFoundError)
         why = "no such file" if missing else f"cannot be read ({error})"
         kinds = f"{kind!r}, check the path" if missing else repr(kind)
-        raise DamagedFileError(f"{path}: {why}; expected a file of kind {kinds}") from error
+        meant = did_you_mean(path, SUFFIX, lambda file: kind_of(file) == kind) if missing else ""
+        raise DamagedFileError(f"{path}: {why}; expected a file of kind {kinds}{meant}") from error
+    return open_bundle(data, kind, str(path))
+
+
+def open_bundle(data: bytes, kind: str, where: str) -> Bundle:
+    """Open the bytes of a file, every one of them checked; `where` is what errors begin with."""
     try:
         return _opened(data, kind)
     except DamagedFileError as error:
-        raise DamagedFileError(f"{path}: {error}") from error
+        raise DamagedFileError(f"{where}: {error}") from error
     except Exception as error:  # safetensors and torch raise several kinds for one damaged file
         raise DamagedFileError(
-            f"{path}: expected a file of kind {kind!r}, which this is not ({error!s:.500}); take "
+            f"{where}: expected a file of kind {kind!r}, which this is not ({error!s:.500}); take "
             "another copy, or make it again"
         ) from error
+
+
+def kind_of(path: Path) -> str | None:
+    """Say of what kind a file claims to be, without reading all of it; None if it is no bundle."""
+    try:
+        if not path.is_file():
+            return None
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = parse_json(file.read(length)) if length <= LARGEST_HEADER else {}
+        return str(header[_METADATA]["kind"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _opened(data: bytes, kind: str) -> Bundle:

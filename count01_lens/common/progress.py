@@ -11,6 +11,7 @@ import numpy as np
 from count01_lens.common.text import duration, plural
 
 Item = TypeVar("Item")
+_BAR = "{desc} |{bar}| {n_fmt}/{total_fmt}, {remaining} left{postfix}"
 _SHORT = 1.0  # seconds that nobody minds to wait without a word
 
 
@@ -24,15 +25,11 @@ def epochs_shown(
     """
     models = plural(n_models, "model")
     if show is not False and _watched():
-        from tqdm.auto import tqdm
-
-        label = f"training {models}"
-        with tqdm(
-            total=total, initial=done, unit="epoch", desc=label, dynamic_ncols=True
-        ) as progress_bar:
+        with _bar(total=total, initial=done, desc=models, leave=True, delay=0) as progress_bar:
 
             def advance(line: Mapping[str, Any]) -> None:
-                progress_bar.set_postfix_str(", ".join(_figures(line)), refresh=False)
+                short = ", ".join(_figures(line)).replace("validation accuracy", "validation")
+                progress_bar.set_postfix_str(short, refresh=False)
                 progress_bar.update()
 
             yield advance
@@ -49,6 +46,19 @@ def epochs_shown(
     yield write
 
 
+def _bar(*items: Any, **options: Any) -> Any:
+    """A progress bar that has room for its bar in 80 characters, figures and all."""
+    from tqdm.auto import tqdm
+
+    look: dict[str, Any] = {
+        "bar_format": _BAR,
+        "dynamic_ncols": True,
+        "leave": False,
+        "delay": _SHORT,
+    }
+    return tqdm(*items, **look | options)
+
+
 def _figures(line: Mapping[str, Any]) -> list[str]:
     loss, accuracy = np.mean(line["loss"]), np.mean(line["validation_accuracy"])
     return [f"loss {loss:.4f}", f"validation accuracy {accuracy:.4f}"]
@@ -59,9 +69,7 @@ def track(items: Iterable[Item], total: int, label: str, show: bool | None) -> I
     if show is False or not _watched():
         yield from items
         return
-    from tqdm.auto import tqdm
-
-    yield from tqdm(items, total=total, desc=label, leave=False, dynamic_ncols=True, delay=_SHORT)
+    yield from _bar(items, total=total, desc=label)
 
 
 @contextmanager
@@ -72,11 +80,7 @@ def counted(total: int, label: str, show: bool | None) -> Iterator[Callable[[int
     elsewhere, if it is True: after the first second an estimate of the time, then each tenth.
     """
     if show is not False and _watched():
-        from tqdm.auto import tqdm
-
-        with tqdm(
-            total=total, desc=label, leave=False, dynamic_ncols=True, delay=_SHORT
-        ) as progress_bar:
+        with _bar(total=total, desc=label) as progress_bar:
             yield progress_bar.update
         return
     start, done, told = time.monotonic(), 0, 0

@@ -1,6 +1,7 @@
 """Files that are never half-written: replaced atomically, flushed to disk, checked on reading."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -20,6 +21,7 @@ except ImportError:  # Windows: no lock between processes there
     fcntl = None
 
 _TEMPORARY = ".count01-tmp-"
+_LONGEST_NAME = 200  # bytes: file systems take 255, with the temporary one's own letters
 DEEPEST_JSON = 100  # more than any of our files has
 
 
@@ -35,40 +37,76 @@ def check_file_to_write(path: Path) -> None:
     """Raise unless a file can be written there, before anything takes long."""
     if path.is_dir():
         raise ValueError(f"{path}: expected a file to write, got a directory")
-    if not path.parent.is_dir():
+    # A link may lead to another directory; what is below no directory is no link.
+    file = _file_to_replace(path) if path.parent.is_dir() else path
+    if not file.parent.is_dir():
         raise ValueError(
-            f"{path}: expected a file in a directory that exists, got {path.parent}; create it"
+            f"{path}: expected a file in a directory that exists, got {file.parent}; create it"
         )
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a crash leaves the old content or the new one, and nothing between.
 
-    The file gets the modes that the user's umask gives to any new file.
+    The file gets the modes that the user's umask gives to any new file. A link stays: the file that
+    it leads to is written, whether that is there yet or not, as by `open`. Nothing but a plain file
+    is replaced. (Who puts another thing there in the instant before the rename can still lose it:
+    systems have no rename that looks first.)
     """
     renamed = False
     while not renamed:
-        temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{path.name}")
+        file = _file_to_replace(path)
+        temporary = file.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{_short(file.name)}")
         try:
-            with open(temporary, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            with open(temporary, "xb") as opened:
+                opened.write(data)
+                opened.flush()
+                os.fsync(opened.fileno())
             # Another process may take the file for a leftover and remove it.
             with contextlib.suppress(FileNotFoundError):
-                os.replace(temporary, path)
-                renamed = True
+                if _file_to_replace(path) == file:  # as before the data were on the disk
+                    os.replace(temporary, file)
+                    renamed = True
+                else:
+                    temporary.unlink()
         except BaseException as error:
             temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                error.filename = str(path)  # users know nothing of the temporary one
+            if isinstance(error, OSError) and error.errno is not None:
+                # Users know nothing of the temporary one.
+                raise OSError(error.errno, error.strerror, str(path)) from error
             raise
     if os.name == "posix":  # the rename, too, has to survive a power failure
-        descriptor = os.open(path.parent, os.O_RDONLY)
+        descriptor = os.open(file.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _file_to_replace(path: Path) -> Path:
+    """Return the file that a path leads to, there or not; raise if it is no plain file."""
+    file = Path(os.path.realpath(path))
+    try:
+        mode = os.lstat(file).st_mode
+    except FileNotFoundError:
+        return file
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    if stat.S_ISLNK(mode):  # `realpath` leaves what leads round in a circle
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # directories have an error of their own
+        raise OSError(
+            f"{path}: expected a plain file or a new one, got a device, a pipe or a socket; give "
+            "another path"
+        )
+    return file
+
+
+def _short(name: str) -> str:
+    """The name of a file, or what stands for it if a temporary name with all of it is too long."""
+    written = os.fsencode(name)
+    return name if len(written) <= _LONGEST_NAME else sha256(written)
 
 
 def is_temporary(path: Path, of: str = ".+") -> bool:
@@ -79,7 +117,7 @@ def is_temporary(path: Path, of: str = ".+") -> bool:
 def remove_temporary_files(directory: Path, of: str | None = None) -> None:
     """Delete what killed processes left of `write_atomically`, of all files or of one name."""
     for path in directory.iterdir():
-        if is_temporary(path, ".+" if of is None else re.escape(of)) and path.is_file():
+        if is_temporary(path, ".+" if of is None else re.escape(_short(of))) and path.is_file():
             path.unlink(missing_ok=True)
 
 

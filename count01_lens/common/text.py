@@ -3,7 +3,10 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from typing import Any
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -29,7 +32,7 @@ def listed(values: Sequence[int]) -> str:
 
 def plural(count: int, noun: str) -> str:
     """Write "1 head" or "4 heads"."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def in_words(items: Iterable[object]) -> str:
@@ -43,10 +46,10 @@ def in_words(items: Iterable[object]) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Write a number with as many digits as readers want to see.
+    """Write a number with as many digits as readers want to see, and never as "1e-05".
 
-    >>> [number(value) for value in (1500, -1 / 3, float("inf"), None)]
-    ['1,500', '−0.3333', '∞', '–']
+    >>> [number(value) for value in (1500, -1 / 3, 58341.2, 1.31e-5, float("inf"), None)]
+    ['1,500', '−0.3333', '58,340', '1.31·10⁻⁵', '∞', '–']
     """
     if value is None or math.isnan(value):
         return "–"
@@ -54,7 +57,34 @@ def number(value: float | None, digits: int = 4) -> str:
         return "∞" if value > 0 else "−∞"
     if float(value).is_integer() and abs(value) < 1e15:
         return _typeset(f"{int(value):,}")
-    return _typeset(f"{value:.{digits}g}")
+    text = f"{value:.{digits}g}"
+    return _typeset(f"{Decimal(text):,f}" if 1e3 <= abs(value) < 1e15 else text)
+
+
+def four_digits(value: float) -> str:
+    """Write a number of a column: always four digits, also where they are zeros.
+
+    >>> [four_digits(value) for value in (1.0, 0.00025454, 4677.2, 1e-27, float("inf"), 0)]
+    ['1.000', '0.0002545', '4,677', '1.000·10^−27', '∞', '0']
+    """
+    if not math.isfinite(value) or value == 0 or 1e3 <= abs(value) < 1e15:
+        return number(value)
+    if not 1e-6 <= abs(value) < 1e15:
+        digits, _, power = f"{value:.3e}".partition("e")
+        return _typeset(f"{digits}·10^{int(power)}")
+    return _typeset(f"{Decimal(f'{value:#.4g}'):f}".rstrip("."))
+
+
+def share(value: float | None) -> str:
+    """Write a share to four decimals, so that only an exact 1 reads 1.0000.
+
+    >>> [share(value) for value in (1, 0.99999, 2 / 3, float("nan"))]
+    ['1.0000', '0.9999', '0.6667', '–']
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    text = f"{value:.4f}"
+    return _typeset("0.9999" if text == "1.0000" and value < 1 else text)
 
 
 def short(value: float, digits: int = 4) -> str:
@@ -111,9 +141,11 @@ def rounded_percent(value: float, decimals: int = 0) -> str:
 def percent_in_column(value: float) -> str:
     """Write a fraction to four decimals, ten characters wide, so that only an exact 1 reads 100 %.
 
-    >>> percent_in_column(0.5), percent_in_column(1 - 1e-9)
-    (' 50.0000 %', '99.9999 %+')
+    >>> [percent_in_column(value) for value in (0.5, 1 - 1e-9, float("nan"))]
+    [' 50.0000 %', '99.9999 %+', '         –']
     """
+    if math.isnan(value):
+        return f"{'–':>10}"
     text = rounded_percent(value, 4)
     return "99.9999 %+" if text == "100.0000 %" and value < 1 else f"{text:>10}"
 
@@ -190,4 +222,10 @@ def file_size(size: int) -> str:
 
 
 def _typeset(text: str) -> str:
-    return text.replace("-", "−")
+    """Write minus signs, and powers of ten as people do."""
+    digits, exponent, power = text.partition("e")
+    if exponent and 0 <= int(power) < 15:
+        digits = f"{float(text):{'+' * text.startswith('+')},.0f}"
+    elif exponent:
+        digits += "·10" + str(int(power)).translate(_SUPERSCRIPTS)
+    return digits.replace("-", "−")

@@ -9,29 +9,37 @@ from collections.abc import Collection, Iterable
 from numbers import Integral, Real
 from typing import Any
 
+LARGEST_SEED = 2**63 - 1  # tables have whole numbers of 64 bits
+
 
 def is_int(value: Any) -> bool:
     """Whether a value is a whole number (and not a bool)."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def check_int(name: str, value: Any, *, at_least: int) -> int:
-    """Raise unless a value is a whole number of at least `at_least`."""
-    if not is_int(value) or value < at_least:
-        raise ValueError(f"{name}: expected a whole number of at least {at_least}, got {value!r}")
+def check_int(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
+    """Raise unless a value is a whole number of at least `at_least`, and not above a bound."""
+    if not is_int(value) or value < at_least or (at_most is not None and value > at_most):
+        bound = f"of at least {at_least}" if at_most is None else f"from {at_least} to {at_most:,}"
+        raise ValueError(f"{name}: expected a whole number {bound}, got {value!r}")
     return int(value)
 
 
 def check_seed(seed: Any) -> int:
-    """Raise unless a seed is a whole number of at least 0."""
-    return check_int("seed", seed, at_least=0)
+    """Raise unless a seed is a whole number of at least 0 that tables can hold."""
+    return check_int("seed", seed, at_least=0, at_most=LARGEST_SEED)
 
 
-def check_ints(name: str, values: Any, *, at_least: int) -> list[int]:
-    """Raise unless values are several whole numbers of at least `at_least`."""
+def check_ints(name: str, values: Any, *, at_least: int, at_most: int | None = None) -> list[int]:
+    """Raise unless values are several whole numbers of at least `at_least`, none above a bound."""
     if not isinstance(values, Iterable) or isinstance(values, str | bytes):
         raise TypeError(f"{name}: expected several whole numbers such as [0, 1], got {values!r}")
-    return [check_int(name, value, at_least=at_least) for value in values]
+    return [check_int(name, value, at_least=at_least, at_most=at_most) for value in values]
+
+
+def check_seeds(seeds: Any) -> list[int]:
+    """Raise unless seeds are several whole numbers of at least 0 that tables can hold."""
+    return check_ints("seeds", seeds, at_least=0, at_most=LARGEST_SEED)
 
 
 def check_number(name: str, value: Any, *, above: float | None = None) -> float:
@@ -70,3 +78,14 @@ def check_dtype(dtype: Any) -> None:
 
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype: expected torch.float32 or torch.float64, got {dtype!r}")
+
+
+def check_default_device() -> None:
+    """Raise unless tensors are made on the CPU where no device is given."""
+    import torch
+
+    if (device := torch.get_default_device()).type != "cpu":
+        raise ValueError(
+            f"torch's default device: expected 'cpu', on which this library works, got '{device}'; "
+            "call torch.set_default_device('cpu') (models may stay on any device)"
+        )

@@ -9,6 +9,11 @@ def library_versions() -> dict[str, str]:
     return {package: _version(package) for package in packages}
 
 
+def own_version() -> str:
+    """Version of this package."""
+    return _version("count01-lens")
+
+
 def _version(package: str) -> str:
     try:
         return version(package)

@@ -1,11 +1,13 @@
 """Files are there whole or not at all, and only what we would write is read."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from count01_lens.common.storage import (
+    check_file_to_write,
     is_temporary,
     json_bytes,
     parse_json,
@@ -111,3 +113,117 @@ def test_only_plain_files_are_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="expected a plain file, got a pipe or a device"):
         read_file(tmp_path / "pipe")
+
+
+def character_device(directory: Path) -> Path:
+    """A device such as /dev/null; without the right to make one, the end of a terminal."""
+    device = directory / "device"
+    try:
+        os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        device.symlink_to(os.ttyname(os.openpty()[1]))
+    return device
+
+
+@pytest.mark.parametrize("through_link", [False, True])
+def test_devices_and_pipes_are_never_replaced(tmp_path, through_link):
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (character_device(tmp_path), tmp_path / "pipe"):
+        path = odd
+        if through_link:
+            path = tmp_path / f"link to {odd.name}"
+            path.symlink_to(odd)
+        before = odd.stat()
+        for refused in (check_file_to_write, lambda path: write_atomically(path, b"content")):
+            with pytest.raises(OSError, match=f"{path}: expected a plain file or a new one, got a"):
+                refused(path)
+        assert (odd.stat().st_mode, odd.stat().st_ino) == (before.st_mode, before.st_ino)
+    assert not list(tmp_path.glob(".count01-tmp-*"))
+
+
+def test_a_link_stays_and_the_file_that_it_leads_to_is_written(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    file, link = tmp_path / "elsewhere" / "file", tmp_path / "link"
+    link.symlink_to("second")
+    (tmp_path / "second").symlink_to(Path("elsewhere") / "file")
+    for content in (b"the link leads nowhere yet", b"now it leads to a file"):
+        check_file_to_write(link)
+        write_atomically(link, content)
+        assert link.is_symlink()
+        assert (tmp_path / "second").is_symlink()
+        assert not file.is_symlink()
+        assert file.read_bytes() == content
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "elsewhere", "file", "link", "second",
+    ]  # fmt: skip
+
+
+def test_links_that_lead_to_no_place_for_a_file_are_refused(tmp_path):
+    (tmp_path / "round").symlink_to("round")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere" / "file")
+    (tmp_path / "directory").symlink_to(tmp_path)
+    for name, error in [
+        ("round", "symbolic links: '.*/round'$"),
+        ("gone", "got .*nowhere; create it|No such file or directory: '.*/gone'$"),
+        ("directory", "got a directory|Is a directory: '.*/directory'$"),
+    ]:
+        for refused in (check_file_to_write, lambda path: write_atomically(path, b"content")):
+            with pytest.raises((OSError, ValueError), match=error):
+                refused(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["directory", "gone", "round"]
+    assert all(path.is_symlink() for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("late", ["device", "link"])
+def test_what_is_put_there_while_a_file_is_written_stays(tmp_path, monkeypatch, late):
+    """The look comes again when the data are on the disk, which is what takes long."""
+    path, fsync = tmp_path / "file", os.fsync
+
+    def another_is_faster(descriptor):
+        if not path.exists():
+            if late == "link":
+                (tmp_path / "target").touch()
+                path.symlink_to("target")
+            else:
+                os.mkfifo(path)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", another_is_faster)
+    if late == "link":
+        write_atomically(path, b"content")
+        assert path.is_symlink()
+        assert (tmp_path / "target").read_bytes() == b"content"
+    else:
+        with pytest.raises(OSError, match="expected a plain file"):
+            write_atomically(path, b"content")
+        assert stat.S_ISFIFO(path.stat().st_mode)
+    assert not list(tmp_path.glob(".count01-tmp-*"))
+
+
+@pytest.mark.parametrize("letter", ["a", "ä", "語"])
+def test_names_may_be_as_long_as_the_file_system_takes(tmp_path, letter):
+    longest = letter * (255 // len(letter.encode()))
+    check_file_to_write(tmp_path / longest)
+    for content in (b"old", b"new"):
+        write_atomically(tmp_path / longest, content)
+        assert [path.name for path in tmp_path.iterdir()] == [longest]
+        assert (tmp_path / longest).read_bytes() == content
+    for refused in (check_file_to_write, lambda path: write_atomically(path, b"content")):
+        with pytest.raises(OSError, match="name too long: '/"):
+            refused(tmp_path / (longest + letter))
+
+
+def test_leftovers_of_a_long_name_are_removed_with_it_alone(tmp_path, monkeypatch):
+    names = ["a" * 250, "a" * 249 + "b"]
+    for name in names:
+        with monkeypatch.context() as killed:
+            killed.setattr(os, "replace", lambda source, target: 1 / 0)
+            killed.setattr(Path, "unlink", lambda path, missing_ok=False: None)
+            with pytest.raises(ZeroDivisionError):
+                write_atomically(tmp_path / name, b"content")
+    assert len(list(tmp_path.iterdir())) == 2
+    remove_temporary_files(tmp_path, of=names[0])
+    (other,) = tmp_path.iterdir()
+    assert is_temporary(other)
+    remove_temporary_files(tmp_path, of=names[1])
+    assert not list(tmp_path.iterdir())

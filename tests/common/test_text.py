@@ -22,7 +22,8 @@ from count01_lens.common.text import (
 @pytest.mark.parametrize(
     ("value", "written"),
     [(None, "–"), (float("nan"), "–"), (float("inf"), "∞"), (-float("inf"), "−∞"), (1500, "1,500"),
-     (-2.0, "−2"), (0.123456, "0.1235"), (-1.5e-7, "−1.5e−07"), (True, "1")],
+     (-2.0, "−2"), (0.123456, "0.1235"), (-1.5e-7, "−1.5·10⁻⁷"), (123456.7, "123,500"),
+     (2.5e30, "2.5·10³⁰"), (True, "1")],
 )  # fmt: skip
 def test_numbers(value, written):
     assert number(value) == written
@@ -38,7 +39,8 @@ def test_only_all_is_100_percent(value, written):
 
 
 @pytest.mark.parametrize(
-    ("value", "written"), [(1.23456, "+1.23"), (-0.5, "−0.5"), (0.0, "+0"), (1e-9, "+1e−09")]
+    ("value", "written"),
+    [(1.23456, "+1.23"), (-0.5, "−0.5"), (0.0, "+0"), (1e-9, "+1·10⁻⁹"), (-12345, "−12,300")],
 )
 def test_numbers_in_text_have_a_sign(value, written):
     assert signed(value) == written
@@ -54,7 +56,7 @@ def test_lists_of_numbers_are_short():
     assert parse_numbers(ranges([0, 1, 2, 7, 9, 10]), "seeds") == [0, 1, 2, 7, 9, 10]
     assert listed(range(8)) == "0, 1, 2, 3, 4, 5, 6, 7"
     assert listed(range(9)) == "0, 1, 2, 3, ..., 6, 7, 8"
-    assert [plural(count, "head") for count in (0, 1, 2)] == ["0 heads", "1 head", "2 heads"]
+    assert [plural(count, "head") for count in (0, 1, 1500)] == ["0 heads", "1 head", "1,500 heads"]
 
 
 def test_any_value_of_json_can_be_written():

@@ -1,0 +1,105 @@
+"""Nothing is overwritten that this library did not write, unless somebody says so.
+
+A directory of results has a list, `.count01-lens.json`: by file, which command wrote it, and the
+checksum of its content. The list is written before the files, with both contents that each may
+have until then, so a command that is killed can be given again. A page says in its head what made
+it, and a bundle of what kind it is.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from count01_lens.common.bundle import read_bundle
+from count01_lens.common.storage import (
+    DamagedFileError,
+    check_file_to_write,
+    json_bytes,
+    parse_json,
+    read_file,
+    sha256,
+    write_atomically,
+)
+
+LIST = ".count01-lens.json"
+GENERATOR = '<meta name="generator" content="count01-lens">'
+_HEAD = 4096  # bytes of a page, in which its generator is named
+_REMEDY = "move it away, choose another path, or overwrite it with force=True"
+
+
+def check_page_to_write(path: Path, *, force: bool = False) -> None:
+    """Raise unless a page can go there: over nothing, or over a page of this library."""
+    check_file_to_write(path)
+    if force or not path.is_file():
+        return
+    with open(path, "rb") as file:
+        head = file.read(_HEAD)
+    if head and GENERATOR.encode() not in head:
+        raise ValueError(f"{path}: expected a page of count01-lens, got another file; {_REMEDY}")
+
+
+class Outputs:
+    """The files that one command writes to a directory, and how it knows them again."""
+
+    def __init__(self, directory: Path, by: str, *, force: bool = False):
+        self.directory, self.by, self.force = directory, by, force
+
+    def check(self, *patterns: str) -> None:
+        """Raise if files of such names are there that this command did not write."""
+        if self.directory.exists() and not self.directory.is_dir():
+            raise ValueError(f"{self.directory}: expected a directory, got a file")
+        if self.force:
+            return
+        listed = self._listed()
+        for path in sorted({path for name in patterns for path in self.directory.glob(name)}):
+            about = listed.get(path.name, {})
+            if about.get("by") == self.by and _sum_of(path) in about["sha256"]:
+                continue
+            got = "another file"
+            if about:
+                is_own = about["by"] == self.by
+                got = "one that was changed" if is_own else f"one of count01-lens {about['by']}"
+            expected = f"expected a file that count01-lens {self.by} wrote"
+            raise ValueError(f"{path}: {expected}, got {got}; {_REMEDY}")
+
+    def check_bundle(self, name: str, kind: str) -> None:
+        """Raise if there is a file of this name that is no bundle of this kind."""
+        path = self.directory / name
+        if self.force or not os.path.lexists(path):
+            return
+        try:
+            read_bundle(path, kind)
+        except DamagedFileError as error:
+            raise ValueError(f"{error}; {_REMEDY}") from error
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Write files, and put them on the list."""
+        self.check(*files)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        listed = self._listed()
+        new = {name: {"by": self.by, "sha256": [sha256(data)]} for name, data in files.items()}
+        both = {
+            name: {**about, "sha256": about["sha256"] + listed.get(name, {}).get("sha256", [])}
+            for name, about in new.items()
+        }
+        write_atomically(self.directory / LIST, json_bytes(listed | both))
+        for name, data in files.items():
+            write_atomically(self.directory / name, data)
+        write_atomically(self.directory / LIST, json_bytes(listed | new))
+
+    def _listed(self) -> dict[str, Any]:
+        """By name, who wrote a file and its checksums; nothing where there is no good list."""
+        try:
+            listed = parse_json(read_file(self.directory / LIST))
+            return {name: {"by": str(one["by"]), "sha256": list(one["sha256"])}
+                    for name, one in listed.items()}  # fmt: skip
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return {}
+
+
+def _sum_of(path: Path) -> str | None:
+    try:
+        return sha256(read_file(path))
+    except OSError:
+        return None
