@@ -47,8 +47,8 @@ def check_hooks_act(model: HookedTransformer, *names: Name) -> None:
         if name in dead:
             raise ValueError(
                 f"model: expected edits at hook_{name} to act, got a model in which they do not "
-                f"({dead[name]}), so that what is measured by them would be wrong without a word; "
-                "use a model whose attention TransformerLens itself computes"
+                f"({dead[name]}), so that what they measure would be silently wrong; use a model "
+                "whose attention TransformerLens itself computes"
             )
 
 
@@ -184,7 +184,7 @@ def _consequences(
     if missing:
         points = ", ".join(f"hook_{name}" for name in sorted(missing))
         raise ValueError(
-            f"model: expected every hook point of its heads to be run through, got nothing at "
+            "model: expected every hook point of its heads to be reached in a run, got nothing at "
             f"{points} of layer {layer}; use a model whose attention TransformerLens itself "
             "computes"
         )
@@ -205,7 +205,8 @@ def _consequences(
     if z.shape[2:] != W_O.shape[:2]:
         raise ValueError(
             f"model: expected heads whose outputs are read by W_O {list(W_O.shape[:2])}, got "
-            f"outputs of {list(z.shape[2:])} in layer {layer}; such heads are not known here"
+            f"outputs of {list(z.shape[2:])} in layer {layer}; this library does not know such "
+            "heads"
         )
     b_O = output_bias(model, layer).detach().to(v)
     form = "sample position head d, head d r -> sample position r"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
-from count01_lens.common.validation import check_dtype
+from count01_lens.common.validation import check_default_device, check_dtype
 from count01_lens.models.config import ModelConfig
 from count01_lens.models.lens import (
     is_hook_point,
@@ -57,9 +57,9 @@ def build_model(
 
     Args:
         config: the paper's 16 heads and 32 dimensions by default.
-        seed: of the initialisation; the global random state is neither used nor changed.
+        seed: for the initialisation; the global random state is neither used nor changed.
         dtype: float32 or float64.
-        task: whose tokens it has; Count01 by default.
+        task: the counting task whose tokens the model has; Count01 by default.
 
     Example:
         >>> model = cl.build_model(cl.ModelConfig(d_embed=8, n_heads=4), seed=3)
@@ -78,6 +78,7 @@ def build_model(
 
 def language_of(task: CountingTask | None) -> CountingLanguage:
     """Return the language of a task, None for Count01; raise if it is no counting task."""
+    check_default_device()
     if task is None:
         return COUNT01
     if not isinstance(task, CountingTask):

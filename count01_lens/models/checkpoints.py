@@ -24,7 +24,7 @@ from count01_lens.models.stored import StoredModel, as_stored
 from count01_lens.models.unpacking import check_values, hooked_from
 from count01_lens.tasks.language import TOKENS
 
-ExampleName = Literal["accurate", "paper"]
+ExampleName = Literal["accurate", "paper", "puzzle"]
 KIND, SUFFIX = "checkpoint", ".safetensors"
 EXAMPLES = Path(__file__).parents[1] / "data" / "example"
 
@@ -39,13 +39,13 @@ def save_checkpoint(
     *,
     info: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a model to a file; an old checkpoint there is replaced as a whole.
+    """Write a model to a file; an old checkpoint is replaced as a whole.
 
     Args:
         model: any HookedTransformer in float32 or float64. The counting task of its tokenizer is
             stored with it, if it has one; see `task_of`.
         path: of the file; `.safetensors` is added where it is missing. Directories are made.
-        info: what is known of the model, such as seed and recipe; JSON values.
+        info: facts about the model, such as seed and recipe; JSON values.
 
     Returns:
         The path of the file.
@@ -76,7 +76,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> HookedTransformer:
-    """Read a model from a file, on the CPU, every byte checked.
+    """Read a model from a checkpoint, on the CPU, with every byte checked.
 
     Args:
         path: of the file; `.safetensors` may be left out.
@@ -103,7 +103,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> HookedTransformer | StoredM
 
 
 def checkpoint_info(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what is known of a checkpoint: versions, seed, recipe, training summary, cfg."""
+    """Read what a checkpoint says of its model: versions, seed, recipe, training summary, cfg."""
     return dict(_read(checkpoint_file(path)).about)
 
 
@@ -116,13 +116,15 @@ def checkpoint_file(path: str | os.PathLike[str]) -> Path:
 
 
 def example_model(recipe: ExampleName = "accurate") -> HookedTransformer:
-    """Load a trained 16-head model that ships with the package.
+    """Load a trained model that ships with the package.
 
     Args:
-        recipe: "accurate": trained by `TrainConfig()`, nearly always right; most of its good heads
-            answer alone. "paper": trained by `TrainConfig.paper()`, with which the paper's picture
-            holds: heads answer together; ties and close calls are often wrong. Each is the most
-            typical of twenty seeds (`python -m experiments.tools.choose_examples`).
+        recipe: "accurate": 16 heads trained by `TrainConfig()`, nearly always right; most of its
+            good heads can answer alone. "paper": 16 heads trained by `TrainConfig.paper()`, with
+            which the paper's picture holds: heads answer together; ties and close calls are often
+            wrong. Each is the most typical of twenty seeds. "puzzle": four heads, one of which
+            attends to '2' two thousand times more than to '0' and is still successful; a tutorial
+            explains why. All are written by `python -m experiments.tools.choose_examples`.
 
     Example:
         >>> model = cl.example_model()

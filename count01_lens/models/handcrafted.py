@@ -81,7 +81,7 @@ def ensemble_model(
     epsilon: float = 5e-4,
     dtype: torch.dtype = torch.float32,
 ) -> HookedTransformer:
-    """Build copies of the minimal head without skip whose shares of the logits are averaged."""
+    """Build copies of the minimal head, without skip connection, that share the logits equally."""
     check_int("n_heads", n_heads, at_least=1)
     raw, _ = minimal_raw(n, epsilon, skip=False)
     for name in ("W_Q", "W_K", "W_V", "W_out"):

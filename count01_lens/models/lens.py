@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from count01_lens.common.types import HookedTransformer
+from count01_lens.common.validation import check_default_device
 from count01_lens.models import bridges
 
 
@@ -54,6 +55,7 @@ def is_model(model: Any) -> bool:
 def require_model(model: Any) -> None:
     """Raise unless something is a model."""
     if is_model(model):
+        check_default_device()
         return
     got, remedy = type(model).__name__, ""
     if got == "TransformerBridge":

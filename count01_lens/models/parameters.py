@@ -19,7 +19,9 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from count01_lens.common.validation import check_seed
+from count01_lens.common.memory import check_memory
+from count01_lens.common.text import plural
+from count01_lens.common.validation import check_default_device, check_seed
 from count01_lens.models.config import ModelConfig
 from count01_lens.tasks.language import TOKENS
 
@@ -47,11 +49,42 @@ def raw_shapes(config: ModelConfig, d_vocab: int = D_VOCAB) -> dict[str, tuple[i
     return shapes
 
 
+def check_size(
+    config: ModelConfig,
+    dtype: torch.dtype,
+    d_vocab: int = D_VOCAB,
+    *,
+    n_models: int = 1,
+    copies: int = 1,
+) -> None:
+    """Raise if models cannot fit into memory, before any of it is taken.
+
+    Args:
+        config: their shape.
+        dtype: of their numbers.
+        d_vocab: how many tokens there are.
+        n_models: how many of them are kept as raw parameters, all at once.
+        copies: of these, as optimisers keep them.
+    """
+    raw = n_models * copies * sum(map(math.prod, raw_shapes(config, d_vocab).values()))
+    # One of them as a HookedTransformer, whose residual stream is wider.
+    attention = 4 * config.n_heads * config.d_head * config.d_model
+    whole = attention + (2 * d_vocab + config.n_ctx) * config.d_model
+    check_memory(
+        f"{plural(n_models, 'model')} with {config.n_heads:,} heads, d_embed={config.d_embed:,}, "
+        f"d_head={config.d_head:,}, n_ctx={config.n_ctx:,}",
+        max(raw, whole) * dtype.itemsize,
+        "take smaller models" + (", or fewer at a time" if n_models > 1 else ""),
+    )
+
+
 def initial_raw(
     config: ModelConfig, seed: int, dtype: torch.dtype = torch.float32, *, d_vocab: int = D_VOCAB
 ) -> Raw:
     """Draw raw parameters; they depend on the config, the seed and the number of tokens alone."""
     check_seed(seed)
+    check_default_device()
+    check_size(config, dtype, d_vocab)
     rng = np.random.default_rng([seed, _INIT_STREAM])
     draw = _DRAWN_LIKE[config.init]
     return {

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from count01_lens.common.validation import check_default_device
 from count01_lens.models.build import language_of
 from count01_lens.models.stored import Model, StoredModel
 from count01_lens.tasks.count01 import Count01
@@ -58,6 +59,7 @@ def counting_task_for(model: Any, task: CountingTask | Splits | None = None) -> 
 
     A data set stands for Count01 on it.
     """
+    check_default_device()
     if isinstance(task, Splits):
         return Count01(task)
     if isinstance(task, CountingTask):
@@ -72,6 +74,7 @@ def language_for(
     model: Any, task: CountingTask | CountingLanguage | None = None
 ) -> CountingLanguage:
     """Return the language of a task, by default that of a model's tokenizer, or of Count01."""
+    check_default_device()
     if isinstance(task, CountingLanguage):
         return task
     if task is not None:

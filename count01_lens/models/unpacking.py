@@ -9,6 +9,7 @@ from torch import Tensor
 
 from count01_lens.common.bundle import Bundle
 from count01_lens.common.types import HookedTransformer
+from count01_lens.common.validation import check_default_device
 from count01_lens.models.fields import DTYPES
 from count01_lens.models.lens import freeze, known_fields, load_state, make_model, state_of
 from count01_lens.tasks.counting_task import CountingTask
@@ -25,6 +26,7 @@ def hooked_from(bundle: Bundle) -> HookedTransformer:
     Raises:
         ValueError: says what in it does not fit.
     """
+    check_default_device()
     cfg = _cfg_from_json(bundle.about.get("hooked_transformer"))
     _check_state(cfg, bundle.tensors)
     frozen = bundle.about.get("frozen_parameters", [])

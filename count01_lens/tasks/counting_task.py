@@ -102,19 +102,19 @@ class CountingTask(Task):
 
     Args:
         symbols: what is counted: single characters, or short strings of letters and digits.
-        answers: what is said, at least two, likewise.
+        answers: at least two, written likewise.
         rule: a condition on counts such as "n1 > n0", for which the first answer is right, else
             the second. For more answers, as many conditions but one: the first that holds decides,
-            else the last answer is right. In a condition may stand counts (n and the symbol), whole
-            numbers, `+ - *`, max, min, comparisons, and, or, not and brackets. A function of counts
-            [sample, symbol] that gives the places of the right answers will do, too, but cannot be
+            else the last answer is right. A condition may have counts (n and the symbol), whole
+            numbers, `+ - *`, max, min, comparisons, and, or, not and brackets. A function from
+            counts [sample, symbol] to the places of the right answers works, too, but cannot be
             stored.
         train, validation, test: size and ranges; by default the paper's.
-        seed: of the sentences drawn.
+        seed: for drawing sentences.
         name: what the task is called.
 
     Raises:
-        RuleError: a rule is not written so; the message points at the place.
+        RuleError: a rule is malformed; the message points at the place.
 
     Example:
         >>> task = cl.CountingTask("ab", "XY", "na > nb", test=cl.CountSpec(size=9, counts=(5, 7)))
@@ -174,7 +174,7 @@ class CountingTask(Task):
 
     @property
     def up_to(self) -> int:
-        """The largest number of a symbol that its data may have: how far it is verified."""
+        """The largest number of any symbol in its data: how far models are verified by default."""
         assert self.specs is not None
         ranges = [two for spec in self.specs.values() for two in spec.ranges(self.language.symbols)]
         return max(largest for _, largest in ranges)

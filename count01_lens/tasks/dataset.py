@@ -13,8 +13,15 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from count01_lens.common.text import plural
 from count01_lens.common.types import Array
-from count01_lens.common.validation import check_bool, check_int, check_seed, is_int
+from count01_lens.common.validation import (
+    check_bool,
+    check_default_device,
+    check_int,
+    check_seed,
+    is_int,
+)
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.places import COUNT01
 from count01_lens.tasks.rules import MAX_COUNT
@@ -46,15 +53,14 @@ class SplitSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class CountSpec:
-    """How many sentences of a counting task, and how many of each symbol they have.
+    """How many sentences of a counting task to draw, and how many of each symbol they have.
 
     Attributes:
         size: number of sentences.
         counts: (smallest, largest) of every symbol, or of each by name: `{"0": (0, 9), …}`.
             Counts are drawn independently and uniformly.
-        balanced: draw until every answer has the same share (but for one sentence); sentences of
-            an answer that has its share already are thrown away. For rules that call for one answer
-            much more often than for another.
+        balanced: draw until all answers are equally frequent (give or take one sentence), and throw
+            away sentences of answers that have enough. For rules by which some answers are rare.
     """
 
     size: int
@@ -105,7 +111,7 @@ TEST = SplitSpec(size=1500, zeros_and_ones=(151, 200), twos=(0, 200))
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Sentences as numbers of symbols ('0's, '1's and '2's in Count01).
+    """Sentences, given by how many of each symbol they have ('0's, '1's and '2's in Count01).
 
     `seed` orders the tokens of `sequences()`.
     """
@@ -147,8 +153,8 @@ class Split:
         parts = [
             f"{n} with answer {text!r}" for n, text in zip(shown, answers, strict=len(answers) != 2)
         ]
-        parts += [] if ties is None else [f"{int(ties.sum())} ties"]
-        return f"Split({self.name!r}: {len(self)} sentences, {', '.join(parts)})"
+        parts += [] if ties is None else [plural(int(ties.sum()), "tie")]
+        return f"Split({self.name!r}: {plural(len(self), 'sentence')}, {', '.join(parts)})"
 
 
 # What functions over sentences take: a split, or anything like an int tensor [sample, symbol].
@@ -279,6 +285,7 @@ def as_counts(
                 f"{' '.join(data.language.symbols)}"
             )
         return data.counts
+    check_default_device()
     try:
         counts = torch.as_tensor(data)
     except (TypeError, ValueError, RuntimeError) as error:

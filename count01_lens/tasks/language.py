@@ -37,7 +37,7 @@ class SentenceError(ValueError):
 
 
 class MalformedSentenceError(SentenceError):
-    """A text does not fit the grammar; `position` is the character where it departs from it."""
+    """A text does not fit the grammar; `position` is the first character that does not."""
 
     def __init__(self, text: str, position: int, expected: str):
         self.text, self.position, self.expected = text, position, expected
@@ -121,7 +121,7 @@ def right_answer(n0: int, n1: int) -> Answer:
 def parse(text: str) -> Sentence:
     """Read a sentence such as `0110=5`, with or without '[BOS]', '[EOS]' and the answer.
 
-    The answer may be wrong: that is no matter of grammar. See `validate`.
+    The answer may be wrong; `validate` checks it.
 
     Raises:
         MalformedSentenceError: with the text, the position and what was expected there.
@@ -144,11 +144,11 @@ def parse(text: str) -> Sentence:
 
 
 def validate(text: str) -> Sentence:
-    """Read a sentence that has to have an answer, and the right one.
+    """Read a sentence that must have an answer, and the right one.
 
     Raises:
         MalformedSentenceError: the text does not fit the grammar, or ends with '='.
-        WrongAnswerError: it does, but the answer is not that of its counts.
+        WrongAnswerError: the text fits, but its answer does not fit its counts.
     """
     sentence = parse(text)
     if sentence.answer is None:

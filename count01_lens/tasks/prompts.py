@@ -14,6 +14,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from count01_lens.common.fingerprints import hash_of
+from count01_lens.common.text import plural
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_number, check_seed, is_int
 from count01_lens.tasks.tokens import (
@@ -58,15 +59,15 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Prompts:
-    """Prompts written out as token ids, or as texts for a model with a tokenizer.
+    """Prompts, given as token ids, or as texts for a model with a tokenizer.
 
     Args:
         tokens: a matrix [prompt, position], or a list of sequences of different lengths; or a list
             of texts, which become tokens when a model is asked (see `tokenized`).
-        answers: the right token of each prompt, as an id or as a text.
-        position: where the model is asked: one for all prompts, or one for each; negative ones
-            count from the end of each prompt.
-        subsets: masks of prompts that are reported apart, by name.
+        answers: the right next token of each prompt, as an id or as a text.
+        position: the query position, where the model is asked: one for all prompts, or one for
+            each; negative numbers count from the end of each prompt.
+        subsets: by name, masks of prompts that are reported separately.
 
     Example:
         >>> prompts = cl.Prompts([[0, 1, 2, 4], [0, 1, 4]], answers=[6, 6])
@@ -113,7 +114,7 @@ class Prompts:
 
     @property
     def is_text(self) -> bool:
-        """Whether prompts are texts, of which nobody knows yet which tokens they are."""
+        """Whether prompts are texts, which only a model's tokenizer turns into tokens."""
         return isinstance(self.tokens[0], str)
 
     def tokenized(self, model: Any) -> "Prompts":
@@ -163,15 +164,15 @@ class Prompts:
         )
 
     def __repr__(self) -> str:
-        apart = f", apart: {', '.join(self.subsets)}" if self.subsets else ""
-        unit = "characters" if self.is_text else "tokens"
-        return f"Prompts({len(self)} of up to {max(map(len, self.tokens))} {unit}{apart})"
+        subsets = f"; subsets: {', '.join(self.subsets)}" if self.subsets else ""
+        longest = plural(max(map(len, self.tokens)), "character" if self.is_text else "token")
+        return f"Prompts({plural(len(self), 'prompt')} of up to {longest}{subsets})"
 
     def _need_ids(self) -> None:
         if self.is_text:
             raise TypeError(
-                "prompts: expected token ids, got texts, of which only a tokenizer knows the "
-                "tokens; use prompts.tokenized(model)"
+                "prompts: expected token ids, got texts, which a tokenizer turns into ids; use "
+                "prompts.tokenized(model)"
             )
 
 
@@ -198,7 +199,7 @@ class Task:
     Args:
         train: prompts that probes are fitted to.
         test: prompts that everything is measured on.
-        choices: the tokens among which the model chooses; by default the answers that occur.
+        choices: the tokens that the model chooses from; by default the answers that occur.
 
     Example:
         >>> train = cl.Prompts([[0, 1, 4], [0, 2, 4], [0, 1, 2, 4]], answers=[6, 5, 6])
@@ -231,7 +232,7 @@ class Task:
         seed: int = 0,
         choices: Iterable[int] | None = None,
     ) -> "Task":
-        """Draw a share of the prompts, without looking at their answers, as test prompts."""
+        """Split prompts into training and test prompts at random, whatever their answers."""
         if not isinstance(prompts, Prompts):
             raise TypeError(f"prompts: expected Prompts, got {type(prompts).__name__}")
         n_test = round(check_number("test", test, above=0) * len(prompts))
@@ -272,7 +273,7 @@ class Task:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Task":
-        """Read what `save` wrote, or a file that was written by hand; it runs nothing."""
+        """Read what `save` wrote, or a file written by hand; nothing in it is run as code."""
         from count01_lens.tasks.task_file import read_task
 
         return read_task(path)
@@ -300,8 +301,9 @@ class Task:
 
     def __repr__(self) -> str:
         parts = [
-            f"{name}: {len(question.train)} training and {len(question.test)} test prompts, "
-            f"{len(question.choices)} choices"
+            f"{name}: {len(question.train):,} training and "
+            f"{plural(len(question.test), 'test prompt')}, "
+            f"{plural(len(question.choices), 'choice')}"
             for name, question in self.questions.items()
         ]
         return f"{type(self).__name__}({'; '.join(parts)})"

@@ -35,7 +35,7 @@ _ALLOWED = "counts such as n1, whole numbers, + - *, max, min, comparisons, and,
 
 
 class RuleError(ValueError):
-    """A rule is not written in the language of rules; the message points at the place."""
+    """A rule is malformed; the message points at the place."""
 
 
 @dataclass(frozen=True)

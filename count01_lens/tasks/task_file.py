@@ -26,6 +26,7 @@ from typing import Any
 
 from count01_lens.common.storage import check_file_to_write, json_bytes, parse_json, read_file
 from count01_lens.common.storage import write_atomically as write_file
+from count01_lens.common.suggestions import did_you_mean
 from count01_lens.common.validation import is_int
 from count01_lens.tasks.prompts import Asked, Prompts, Task
 
@@ -88,7 +89,8 @@ def _json_of(path: Path) -> Any:
             raise ValueError(f"expected a task of at most {LARGEST_FILE:,} bytes, got {size:,}")
         return parse_json(read_file(path))
     except FileNotFoundError as error:
-        raise ValueError(f"{path}: no such file") from error
+        meant = did_you_mean(path, ".json", Path.is_file)
+        raise ValueError(f"{path}: no such file{meant}") from error
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: not a task in JSON ({error})") from error
 

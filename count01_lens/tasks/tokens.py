@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from count01_lens.common.types import Array
+from count01_lens.common.validation import check_default_device
 
 
 def spread(length: int, n: int) -> list[int]:
@@ -96,6 +97,7 @@ def counted_from_start(rows: list[Int[Tensor, " _"]], places: list[int]) -> list
 
 def token_ids(name: str, values: Any, at_least: int | None = 0) -> Int[Tensor, " _"]:
     """Check whole numbers in a row, such as token ids."""
+    check_default_device()
     try:
         ids = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:

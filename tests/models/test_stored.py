@@ -72,7 +72,7 @@ def test_models_of_the_library_are_read_as_what_transformer_lens_makes_of_them(t
     assert fingerprint(stored) == fingerprint(model)
 
 
-@pytest.mark.parametrize("name", ["accurate", "paper"])
+@pytest.mark.parametrize("name", ["accurate", "paper", "puzzle"])
 def test_the_bundled_models_are_stored_models(name):
     assert isinstance(open_checkpoint(example_file(name)), StoredModel)
 

@@ -67,7 +67,7 @@ def test_a_model_is_described_by_its_fields_and_its_state(kind):
     assert parameters_of(again).keys() == parameters_of(model).keys()
 
 
-@pytest.mark.parametrize("recipe", ["accurate", "paper"])
+@pytest.mark.parametrize("recipe", ["accurate", "paper", "puzzle"])
 def test_the_bundled_models_are_saved_as_they_are(recipe, tmp_path):
     file = example_file(recipe)
     again = cl.save_checkpoint(cl.example_model(recipe), tmp_path / "m")
