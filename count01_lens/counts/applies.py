@@ -44,18 +44,18 @@ def why_not_counts(
     *,
     ignore_hooks: bool = False,
 ) -> str | None:
-    """Tell why a model may not be run on counts instead of sequences.
+    """Say why a model cannot be run on counts instead of sequences.
 
     Args:
         model: any model.
-        task: whose sentences it is run on; by default that which its tokenizer is of, or Count01.
-        ignore_hooks: ask for the model as if no hooks were attached to it.
+        task: the task of the sentences; by default that of the model's tokenizer, or else Count01.
+        ignore_hooks: answer as if no hooks were attached to the model.
 
     Returns:
-        None if it may; otherwise the reason why not, as text.
+        None if it can; otherwise the reason, as text.
 
     Example:
-        >>> cl.why_not_counts(cl.example_model()) is None  # nothing speaks against it
+        >>> cl.why_not_counts(cl.example_model()) is None  # it can be run on counts
         True
     """
     language = language_for(model, task)

@@ -36,7 +36,7 @@ class CountForm:
         scores: attention scores `S[query, key]` of every head, over the vocabulary.
         values: value vectors.
         logit_weights: the paper's `w_{i,t}`, from a head's output to the logits.
-        logit_bias: what the logits of a current token are without any head.
+        logit_bias: the logits after each token without any head.
         language: what the tokens are.
     """
 
@@ -58,7 +58,7 @@ class CountForm:
         return slice(0, self.scores.shape[-1] - 1)
 
     def of_models(self, which: Int[Tensor, " chosen"]) -> "CountForm":
-        """Take some models out of the stack."""
+        """Return some models of the stack, as a stack."""
         chosen = {name: table[which] for name, table in self.tables.items()}
         return CountForm(**chosen, language=self.language)
 
@@ -96,14 +96,14 @@ class CountForm:
         task: CountingTask | CountingLanguage | None = None,
         ignore_hooks: bool = False,
     ) -> "CountForm":
-        """Make the tables of models of one shape, to which counts apply (`why_not_counts`).
+        """Make the tables of models of one shape that can be run on counts (`why_not_counts`).
 
         Args:
             models: at least one.
             dtype: of the tables; by default the models' own, but at least float32, because a
                 table in half precision would round counts.
-            task: whose sentences they are run on; by default that of their tokenizers, or Count01.
-            ignore_hooks: take models with hooks attached, as if these were not there.
+            task: the task of the sentences; by default that of the tokenizers, or else Count01.
+            ignore_hooks: ignore hooks that are attached to the models.
         """
         if not isinstance(models, Sequence) or not models:
             raise ValueError(f"models: expected a list of at least one model, got {models!r}")
@@ -136,7 +136,7 @@ class CountForm:
         real table: the yardstick of its rounding error, however much cancels.
 
         Args:
-            model: one that `why_not_counts` has nothing against.
+            model: one that can be run on counts (see `why_not_counts`).
             dtype: of the tables.
             task: as in `from_models`.
             floor: added to every absolute value; an error relative to it covers underflow.
@@ -162,7 +162,7 @@ class CountForm:
     def attention(self, sentences: Multiplicities) -> Float[Tensor, "model sample head query key"]:
         """Attention that all tokens of one type get together: `softmax(S + log n)`.
 
-        Always safe: an absent token has `log 0 = -inf` and takes no part in the maximum.
+        Numerically safe: an absent token has `log 0 = -inf` and takes no part in the maximum.
         """
         scores = rearrange(
             self.scores[:, :, sentences.rows, self.keys], "m head q key -> m 1 head (q key)"

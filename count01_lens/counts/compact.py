@@ -104,8 +104,9 @@ def compact_hooks(
         if bool(lost.any()):
             if model is None:
                 raise ValueError(
-                    "compact_hooks: expected the model, got none, and a pattern in which tokens "
-                    "that a sentence does not have leave nothing to those that it has; give model="
+                    "compact_hooks: expected the model, got none: without it, a pattern that gives "
+                    "nearly all weight to tokens that a sentence does not have cannot be computed; "
+                    "give model="
                 )
             again = _softmax(mine.q, mine.k, log_n, divided_by(model)).to(precise)
             weighed, total = again.where(lost, weighed), total.where(~lost, torch.ones_like(total))
@@ -162,10 +163,10 @@ def compact_logits(
 ) -> Float[Tensor, "sample vocab"]:
     """Run sentences in the compact form; return the logits of the token after '=' or the answer.
 
-    Hooks attached to the model take part; they see six positions, or as many as its task needs.
+    Hooks attached to the model run, too; they see six positions, or as many as its task needs.
 
     Args:
-        model: one that `why_not_counts` has nothing against.
+        model: one that can be run on counts (see `why_not_counts`).
         data: a split, or counts [sample, symbol] of its task: [sample, 3] in Count01.
         at: "=" or "answer".
 

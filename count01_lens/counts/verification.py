@@ -15,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from count01_lens.common.progress import counted
-from count01_lens.common.text import percent_in_column
+from count01_lens.common.text import number, percent_in_column, plural
 from count01_lens.common.threads import workers
 from count01_lens.common.validation import check_dtype, check_int
 from count01_lens.counts.applies import require_counts
@@ -123,20 +123,21 @@ class Verification:
         aside = f"; ties aside {_frontier_text(self.non_tie_frontier, self.up_to)}"
         ties_aside = aside if self.n_ties else ""
         lines = [
-            f"all {self.n_sentences:,} sentences with 0 to {self.up_to} of each token "
-            f"({self.dtype})",
+            f"{'all ' * (self.n_sentences > 1)}{plural(self.n_sentences, 'sentence')} with "
+            f"{f'0 to {self.up_to}' if self.up_to else 0} of each token ({self.dtype})",
             f"  answer        {percent_in_column(self.accuracy)}  ({self.n_errors:,} wrong)",
             *(ties if self.n_ties else []),
             f"  [EOS]         {percent_in_column(self.eos_accuracy)}  "
             f"({self.n_eos_errors:,} not ended)",
             f"  no error      {_frontier_text(self.frontier, self.up_to)}{ties_aside}",
-            f"  too close     {self.n_below_rounding:,} of the answers may hang on rounding "
-            f"(smallest margin {self.smallest_margin:.1e})",
+            f"  too close     {_rounding_text(self.n_below_rounding)} "
+            f"(smallest margin {number(self.smallest_margin, 2)})",
         ]
         if self.n_other_tokens:
             few = self.language.answers if len(self.language.answers) == 2 else None
-            what = f"say neither {' nor '.join(few)}" if few else "say no answer"
-            lines.append(f"  off syntax    {self.n_other_tokens:,} sentences {what}")
+            what = f"says neither {' nor '.join(few)}" if few else "gives no answer"
+            sentences = plural(self.n_other_tokens, "sentence")
+            lines.append(f"  off syntax    after {sentences}, the model {what}")
         if self.n_errors:
             wrong = self.counterexamples[:3]
             right = [self.language.answers[place] for place in self.language.answer(wrong).tolist()]
@@ -162,18 +163,17 @@ def verify(
     """Run every sentence with 0 to `up_to` of each symbol: of '0', '1' and '2', in Count01.
 
     Args:
-        model: one that `why_not_counts` has nothing against.
-        up_to: the size; time grows with about its second power, for three symbols, because most
-            sentences are decided in whole boxes (`counts.boxes`). By default the largest number
-            that the task's data may have: 200 in Count01. Sentences longer than the model reads
-            (n_ctx) are computed as if it did.
-        task: by default that which the model was made for (`task_of`), or Count01.
+        model: one that can be run on counts (see `why_not_counts`).
+        up_to: the largest number of each symbol; by default that in the task's data, 200 in
+            Count01. For three symbols, time grows with about its square, because most sentences are
+            decided a whole box at a time (`counts.boxes`). Sentences longer than the model's
+            context (n_ctx) are computed as if they fitted.
+        task: by default the one that the model was made for (`task_of`), or else Count01.
         dtype: precision of the computation.
         keep: how many counterexamples to keep, smallest first.
-        resume: a file for what is done; the same call goes on from there, also after it was
-            stopped.
-        progress: show how far it is, and how long it will take; None does so in a terminal or
-            notebook only.
+        resume: a file to keep progress in; if the call is stopped, the same call continues from
+            there.
+        progress: show progress and the time left; None shows it in a terminal or notebook only.
 
     Example:
         >>> found = cl.verify(cl.example_model(), up_to=60)
@@ -233,7 +233,11 @@ def _exhausted(work: Exhaustion, kept: KeptSlabs | None, progress: bool | None) 
     return whole
 
 
+def _rounding_text(n_answers: int) -> str:
+    return f"{plural(n_answers, 'answer') if n_answers else 'no answer'} may depend on rounding"
+
+
 def _frontier_text(frontier: int, up_to: int) -> str:
     if frontier < 0:
-        return "nowhere"
+        return "not even with 0 of each token"
     return f"up to {frontier}" + (" and maybe beyond" if frontier == up_to else "")

@@ -1,12 +1,9 @@
 """A billion sentences: exact, in bounded memory, and stopped and continued."""
 
 import json
-import os
 import resource
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -14,6 +11,8 @@ import torch
 from count01_lens.counts.exhaustion import Exhaustion, merged
 from count01_lens.models.checkpoints import example_file, example_model
 from count01_lens.tasks.places import COUNT01
+from tests.helpers import within
+from tests.processes import started
 
 COMMAND = [sys.executable, "-c", "from count01_lens.cli import main; main()", "verify"]
 
@@ -24,16 +23,8 @@ def test_a_billion_sentences_stopped_and_continued(recipe, tmp_path):
     kept = tmp_path / "kept.safetensors"
     asked = [*COMMAND, str(example_file(recipe)), "--up-to", "1000", "--json"]
     resumed = [*asked, "--resume", str(kept)]
-    first = subprocess.Popen(resumed, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 300
-        while not kept.exists() and time.monotonic() < deadline:
-            time.sleep(0.2)
-        os.kill(first.pid, signal.SIGKILL)
-    finally:
-        first.kill()
-        first.wait()
-    assert kept.exists()
+    with started(*resumed, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL):
+        assert within(300, kept.exists)  # then it is killed
     second = subprocess.run(resumed, check=True, capture_output=True, text=True)
     whole = subprocess.run(asked, check=True, capture_output=True, text=True)
     assert json.loads(second.stdout) == json.loads(whole.stdout)
