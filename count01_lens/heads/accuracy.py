@@ -18,14 +18,14 @@ def accuracy(
 ) -> float:
     """Return how often the right answer has the highest logit among the choices.
 
-    Works inside `with` blocks, too: hooks that are attached to the model take part.
+    Hooks attached to the model run, so this works inside `with` blocks, too.
 
     Args:
         model: any HookedTransformer.
         data: prompts, or a task, whose test prompts are taken; for models of a counting task a
             split, or counts [sample, symbol].
-        choices: the tokens among which the model chooses; of equal logits the later one wins. By
-            default the answers that occur; for counts and tasks, the task's own.
+        choices: the tokens that the model chooses from; of equal logits the later one wins. By
+            default the answers that occur; for counts and tasks, those of the task.
 
     Example:
         >>> model, counts = cl.example_model(), [[3, 5, 2], [5, 3, 0], [2, 9, 4], [4, 4, 1]]

@@ -47,34 +47,36 @@ from count01_lens.tasks.prompts import Task
 
 @dataclass(frozen=True, eq=False)
 class HeadAnalysis:
-    """What the heads of a model do. It holds what was computed, and does not change.
+    """What the heads of a model do: the results of `analyze_heads`, which do not change.
 
     Attributes:
         heads: a row per head: layer, head, a column per metric, s-acc on the task's subsets,
             category. mean_margin and std_margin: by how much the head favours the first of two
             answers over the second. direct_effect, total_effect and self_repair, for models in
-            which heads reach the logits by more than one way: by how much the head lifts the right
-            answer, by what it writes into the logits and by what is lost without it, and the
+            which heads reach the logits by more than one path: how much the head raises the right
+            answer by what it writes into the logits, how much is lost without it, and the
             difference.
         counts: for models that can be run on counts, a row per head: w01, w02, head_weight, readout
             (the fitted probe as an inequality over counts) and learned_readout (the model's own
-            direction); both are rounded, and readout_off and learned_readout_off are the shares of
-            test sentences that they decide otherwise as written; else None.
+            direction). Both are rounded; readout_off and learned_readout_off are the shares of test
+            sentences that the rounded inequality decides differently. None for other models.
         pairs: for each metric a matrix of all pairs, with single heads on the diagonal; NaN for
             pairs that were not measured.
         accuracy: of the whole model on the test prompts: by question, and on the subsets.
         notes: what does not apply to this model, and why.
         data: what the metrics were computed from.
         fits: the probe of every head; None in a loaded analysis whose probe was the user's own.
-        worst_gradient: the largest relative gradient at the end of any probe's fit; NaN where
-            nobody knows, as of probes of scikit-learn.
+        worst_gradient: the largest relative gradient at the end of any probe's fit; NaN if it is
+            unknown, as for probes of scikit-learn.
         made_from: fingerprints of the model and the task.
-        ends: by metric, the mean interaction of all pairs, as far as it is judged (`heads.ends`).
-        known_groups: all groups, where they were computed: see `with_groups`.
-        independent: with all groups, how they do against groups of independent heads, by metric.
-        sampled: where heads are too many for all groups, estimated Shapley values, by metric.
-        model: what was analysed, for figures and reports; a loaded analysis has None.
-        task: likewise what it was asked.
+        ends: by metric, the mean interaction of all pairs, for metrics that are judged
+            (`heads.ends`).
+        known_groups: all groups, if they were measured: see `with_groups`.
+        independent: by metric, how all groups compare with groups of independent heads, if
+            measured.
+        sampled: by metric, estimated Shapley values, if there are too many heads for all groups.
+        model: the model, for figures and reports; None in a loaded analysis.
+        task: the task, likewise.
     """
 
     heads: pd.DataFrame
@@ -95,7 +97,7 @@ class HeadAnalysis:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """A row per head: all that is known of it alone."""
+        """A row per head, with everything that is known of single heads."""
         return self.heads if self.counts is None else self.heads.join(self.counts)
 
     @property
@@ -119,15 +121,16 @@ class HeadAnalysis:
     def groups(self, *, progress: bool | None = None) -> pd.DataFrame:
         """Metrics of every group: mask (bit i = head i), size, metrics. Computed at the first call.
 
-        Ctrl-C keeps what is done: the next call goes on from there. `with_groups` gives an analysis
-        that has them in its file and its report.
+        Ctrl-C keeps what is done: the next call continues from there. `with_groups` returns an
+        analysis that saves and reports them.
         """
         return self._all_groups(progress).table
 
     def with_groups(self, *, progress: bool | None = None) -> "HeadAnalysis":
-        """Return this analysis with all groups of heads among its results.
+        """Return this analysis with all groups of heads measured.
 
-        Also measures what groups of independent heads would do, where heads can be made so.
+        Also measures, for comparison, groups of independent heads, where heads can be made
+        independent.
         """
         if self.known_groups is not None:
             return self
@@ -140,7 +143,7 @@ class HeadAnalysis:
         return replace(self, known_groups=groups, worst_gradient=worst, independent=independent)
 
     def shapley(self, metric: str) -> Float[Array, " head"]:
-        """Exact Shapley value of each head; where heads are too many, use `sampled_shapley`."""
+        """Exact Shapley value of each head; with too many heads, use `sampled_shapley`."""
         return games.shapley_values(self._values(metric))
 
     def interactions(
@@ -156,7 +159,7 @@ class HeadAnalysis:
         return games.interactions(self._values(metric), order, index)
 
     def dividends(self, metric: str) -> Float[Array, " mask"]:
-        """What each group adds that no smaller group of it has, by mask (Harsanyi, Möbius)."""
+        """What each group adds to all smaller groups within it, by mask (Harsanyi, Möbius)."""
         return games.dividends(self._values(metric))
 
     def explained(self, metric: str) -> pd.Series:
@@ -166,7 +169,7 @@ class HeadAnalysis:
         return pd.Series(shares, index=orders, name=metric)
 
     def smallest_groups(self, metric: str, share: float = 0.99) -> list[tuple[int, ...]]:
-        """The smallest groups of heads that have a share of what all heads gain over none."""
+        """The smallest groups of heads that reach a share of what all heads gain over none."""
         games.check_share(share)  # before groups are measured
         masks = games.smallest_groups(self._values(metric), share).tolist()
         heads = range(self.data.n_heads)
@@ -182,7 +185,7 @@ class HeadAnalysis:
     ) -> Estimate:
         """Estimate Shapley values, with standard errors, for any number of heads.
 
-        Measures as many groups as there are heads for each of `n_permutations` orders.
+        Measures a group per head for each of `n_permutations` random orders of heads.
         """
         return sampled_shapley(
             self._value(metric),
@@ -200,9 +203,9 @@ class HeadAnalysis:
     def labels(self, metric: str) -> HeadLabels:
         """Which heads facilitate, interfere or are irrelevant; which are redundant or cooperate.
 
-        Each word has the number that decides it, and that number's interval over test prompts
-        (`heads.labels`). docs/ground_truth.md has how often such words are right on models whose
-        heads are known. Computes all groups if need be.
+        Each label comes with the number that decides it and its interval over test prompts
+        (`heads.labels`). docs/ground_truth.md says how often labels are right on models whose heads
+        are known. Measures all groups if need be.
         """
         if self._metric(metric).right_by is None:
             raise ValueError(
@@ -226,8 +229,8 @@ class HeadAnalysis:
     def structure(self, metric: str | None = None) -> Structure:
         """Which heads are copies, which take over for which, which groups suffice; `print` it.
 
-        Told from all groups; `heads.structure` has the equations. The metric is by default that of
-        the verdict on the answer: s_acc, of models of several layers l_acc.
+        Based on all groups; `heads.structure` has the equations. The metric is by default that of
+        the verdict on the answer: s_acc, or l_acc for models of several layers.
         """
         name = self.main_metric if metric is None else metric
         outputs = self.data.test_outputs
@@ -247,12 +250,12 @@ class HeadAnalysis:
 
     @property
     def main_metric(self) -> str:
-        """The metric by which heads are judged on the answer: s_acc, of several layers l_acc."""
+        """The metric that judges heads on the answer: s_acc, or l_acc for several layers."""
         return next(iter(judged_metrics(["answer"], self.heads["layer"].nunique())))
 
     @property
     def answer(self) -> str:
-        """The result in words: how heads do alone and, where all groups are known, together."""
+        """The result in words: whether heads compete or cooperate, and how they do alone."""
         return answer_of(self)
 
     def __repr__(self) -> str:
@@ -264,12 +267,12 @@ class HeadAnalysis:
         return analysis_html(self)
 
     def report(self, path: str | Path, *, checkpoint: str | Path | None = None) -> Path:
-        """Write everything that is known as one HTML file, which opens from disk.
+        """Write all results to one HTML file, which opens from disk.
 
-        Shapley values and interactions are in the report of `with_groups()`.
+        Only the report of `with_groups()` has Shapley values and interactions.
 
-        The model's checkpoint is for its seed and recipe; for a loaded analysis also to draw what
-        needs the model itself.
+        With the model's `checkpoint`, the report has its seed and recipe and, for a loaded
+        analysis, the figures that need the model itself.
         """
         from count01_lens.views.report import write_report
 
@@ -289,7 +292,7 @@ class HeadAnalysis:
         return read_analysis(Path(path))
 
     def check_made_from(self, model: Model, task: Task) -> None:
-        """Raise if this is of another model, or of other data, than what is shown beside it."""
+        """Raise if this analysis is of another model or of other data."""
         self.made_from.check(model, runner_for_task(model, task), task)
 
     def _all_groups(self, progress: bool | None) -> AllGroups:

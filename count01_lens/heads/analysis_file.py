@@ -325,5 +325,5 @@ def _sizes(arrays: Mapping[str, Array], forms: Mapping[str, str], sizes: dict[st
             raise ValueError(f"{name}: expected {form}, got {array.dtype} {array.shape}")
 
 
-def _cannot_run(masks: Array) -> Iterator[tuple[str, Array, Array]]:
+def _cannot_run(masks: Array, told: object) -> Iterator[tuple[str, Array, Array]]:
     raise ValueError("a loaded analysis has no model to run; analyze the model again for groups")

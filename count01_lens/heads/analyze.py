@@ -43,17 +43,17 @@ def analyze_heads(
     Args:
         model: any HookedTransformer over the task's tokens. One with positions, MLPs or several
             layers is run on sequences through hooks; what does not apply to it is noted.
-        task: what it is asked; a data set stands for Count01 on it. By default the counting task
-            that the model was built for; the paper's if that is not known.
+        task: what the model is asked; a data set stands for Count01 with these data. By default the
+            counting task that the model was built for; the paper's if that is unknown.
         probe: any scikit-learn classifier; by default a linear SVM, as in the paper.
-        ablation: what stands in the place of heads that are taken out of the model: "zero", as in
+        ablation: what replaces the outputs of heads that are taken out of the model: "zero", as in
             the paper; "mean", their mean at the query position over training prompts; "resample",
             their output on another training prompt.
-        seed: of resampling, and of random groups.
-        budget: if there are too many heads for all groups (more than 18), how many groups may be
-            measured besides single heads: a quarter are pairs of the strongest heads, the others
-            are for estimated Shapley values of l-acc.
-        progress: show progress; None shows it in a terminal or notebook only.
+        seed: for resampling and random groups.
+        budget: with more than 18 heads, which have too many groups, how many groups to measure
+            besides single heads: a quarter are pairs of the strongest heads, the others serve to
+            estimate Shapley values of l-acc.
+        progress: whether to show progress; None shows it in a terminal or notebook only.
 
     Example:
         >>> analysis = cl.analyze_heads(cl.example_model())
@@ -75,7 +75,7 @@ def analyze_heads(
             "prompts: probes have seen them, and s-acc is not that of new prompts",
             stacklevel=2,
         )
-    data = collect(runner, task, probe, ablation=ablation, seed=seed)
+    data = collect(runner, task, probe, ablation=ablation, seed=seed, progress=progress)
     singles = Groups(data, np.eye(data.n_heads, dtype=bool), progress=progress)
     heads = head_table(singles, head_names(model))
     many = data.n_heads > LARGEST_EXACT

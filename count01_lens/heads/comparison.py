@@ -33,12 +33,11 @@ from count01_lens.heads.group_measures import (
 from count01_lens.heads.groups import LARGEST_EXACT
 from count01_lens.heads.made_from import n_models
 from count01_lens.heads.metrics import CATEGORIES, METRICS
-from count01_lens.heads.verdict import DOES, judged_metrics, word_of
+from count01_lens.heads.sentences import headline, mean_interactions
+from count01_lens.heads.verdict import judged_metrics, word_of
 from count01_lens.models.checkpoints import open_checkpoint
 from count01_lens.tasks.dataset import Splits
 from count01_lens.tasks.prompts import Task
-
-QUESTIONS = {"answer": "On the answer", "end": "On '[EOS]'"}
 
 
 def word_over_models(interval: MeanInterval) -> str:
@@ -57,9 +56,9 @@ class Comparison:
             `end_accuracy`), successful, mixed and failed heads, and for each metric
             `<metric>_<number>` with the numbers of `heads.group_numbers.group_numbers`; NaN where
             not all groups were measured.
-        metrics: which metrics there are.
-        judged: the metrics that the answer in words is about, each with its question: those of an
-            analysis' verdict.
+        metrics: the names of the metrics.
+        judged: the metrics that the answer in words is about, each with its question, as in the
+            verdict of an analysis.
         groups: by model and metric, the values of groups.
         notes: what to keep in mind.
     """
@@ -72,14 +71,14 @@ class Comparison:
 
     @property
     def means(self) -> pd.DataFrame:
-        """A row per number of the table: mean over models, 95 % interval, and of how many."""
+        """A row per number of the table: its mean over models, 95 % interval, and their number."""
         numbers = self.table.columns.drop("model")
         return pd.DataFrame(
             [{"number": name, **mean_interval(self.table[name])._asdict()} for name in numbers]
         )
 
     def interaction(self, metric: str) -> MeanInterval:
-        """Mean interaction over pairs, in the mean over models, with its 95 % interval."""
+        """Mean interaction over pairs, averaged over models, with its 95 % interval."""
         return mean_interval(self.table[f"{metric}_mean_interaction"])
 
     @property
@@ -98,7 +97,7 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def interactions(self, metric: str) -> dict[str, Float[Array, "head head"]]:
-        """Shapley interactions of all pairs by model, of those with all groups measured."""
+        """Shapley interactions of all pairs, for every model with all groups measured."""
         values = {model: metrics[metric].values for model, metrics in self.groups.items()
                   if metric in metrics}  # fmt: skip
         return {
@@ -110,28 +109,34 @@ class Comparison:
     @property
     def answer(self) -> str:
         """The result in words."""
-        told = f"{plural(len(self.table), 'model')}."
-        for question in dict.fromkeys(self.judged.values()):
-            found = [
-                f"{DOES[self.words[metric]]} ({METRICS[metric].label}, "
-                f"{written(self.interaction(metric))})"
-                for metric, asked in self.judged.items()
-                if asked == question
-            ]
-            about = QUESTIONS.get(question, f"On the question {question!r}")
-            told += f" {about} their heads {', and '.join(found)}."
-        if len(self.table) < 2:
-            return f"{told} One model has no interval over models: compare several."
-        told += " In brackets: mean interaction over pairs of heads, and its 95 % interval over "
-        return f"{told}models."
+        n = len(self.table)
+        words: dict[str, dict[str, str]] = {}
+        numbers: dict[str, dict[str, str]] = {}
+        for metric, question in self.judged.items():
+            words.setdefault(question, {})[metric] = self.words[metric]
+            numbers.setdefault(question, {})[metric] = written(self.interaction(metric))
+        heads = f"the heads of these {n} models" if n > 1 else "the heads of this model"
+        intervals = (
+            "In brackets: the 95 % interval of its mean over models."
+            if n > 1
+            else "One model has no interval over models: compare several."
+        )
+        return f"{headline(words, heads)} {mean_interactions(numbers)} {intervals}"
 
-    def __repr__(self) -> str:
+    @property
+    def summary(self) -> pd.DataFrame:
+        """A row per model: its accuracy, its heads by category, and their mean interactions."""
         shown = self.table[
             ["model", "heads", "accuracy", *CATEGORIES]
             + [f"{metric}_mean_interaction" for metric in self.metrics]
         ]
-        renamed = shown.rename(columns=lambda name: str(name).replace("_mean_inter", " inter"))
-        lines = [self.answer, renamed.to_string(index=False, float_format=lambda x: f"{x:.4f}")]
+        return shown.rename(columns=lambda name: str(name).replace("_mean_inter", " inter"))
+
+    def __repr__(self) -> str:
+        lines = [
+            self.answer,
+            self.summary.to_string(index=False, float_format=lambda x: f"{x:.4f}", na_rep="–"),
+        ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def report(self, path: str | Path) -> Path:
@@ -151,18 +156,18 @@ def compare_heads(
 ) -> Comparison:
     """Put the heads of several models side by side, and say what they have in common.
 
-    The mean interaction over pairs, which the words are about, is exact in every case: it needs
-    single heads, all heads, and all heads but one. Models may have different numbers of heads, also
-    more than 18, of which not all groups are measured.
+    The mean interaction over pairs, which decides the words, is exact for any number of heads: it
+    needs single heads, all heads, and all heads but one. Models may differ in their number of
+    heads; with more than 18, not all groups are measured.
 
     Args:
-        models: by name: analyses, HookedTransformers, or paths of checkpoints. What an analysis
-            knows of its groups is not measured again.
-        task: what models and checkpoints are asked; by default what each was built for.
-        groups: "all" groups, seconds for a model of 16 heads, or those at the "ends" only, for
-            l-acc, ROC AUC and '[EOS]' l-acc.
+        models: by name: analyses, HookedTransformers, or paths of checkpoints. Groups that an
+            analysis has measured are not measured again.
+        task: what models and checkpoints are asked; by default the task each was built for.
+        groups: for l-acc, ROC AUC and '[EOS]' l-acc, "all" groups (seconds for a model of 16
+            heads), or only the "ends": single heads, all heads, and all but one.
         probes: the same for s-acc; "all" takes minutes.
-        progress: whether to show it; None in a terminal or notebook only.
+        progress: whether to show progress; None shows it in a terminal or notebook only.
 
     Example:
         >>> found = cl.compare_heads({"one": cl.ensemble_model(2), "two": cl.ensemble_model(3)})
@@ -199,7 +204,9 @@ def compare_heads(
         seen[name] = analysis
         found, few = _measured(analysis, groups, probes)
         if few:
-            notes.append(f"{name}: {len(analysis.heads)} heads are too many for all groups")
+            notes.append(
+                f"{name}: {len(analysis.heads)} heads have too many groups to measure all of them"
+            )
         questions |= dict.fromkeys(analysis.data.asked)
         n_layers = max(n_layers, analysis.heads["layer"].nunique())
         rows.append({"model": name, **_row(analysis, found)})
@@ -213,7 +220,7 @@ def compare_heads(
 def _mixed(analyses: Mapping[str, HeadAnalysis]) -> list[str]:
     """Say where models are the same, or were not asked or not measured in the same way."""
     again = len(analyses) - n_models([each.made_from for each in analyses.values()])
-    twice = [f"{plural(again, 'model')} given more than once: intervals over models count it again"]
+    twice = [f"{plural(again, 'model')} given more than once: intervals count each as a new model"]
     found: dict[str, set[str]] = {
         "asked about different tasks or data": {each.made_from.task for each in analyses.values()},
         "measured with different ablations": {each.data.ablation for each in analyses.values()},

@@ -35,10 +35,10 @@ def _total(data: HeadData, progress: bool | None) -> Float[Array, " head"]:
     asked = data.answer
     whole = float(asked.mean_lead(asked.logits).mean())
     left = np.empty(data.n_heads)
-    total = data.n_heads * len(data.asked)
+    total = data.n_heads * data.n_asked
     with counted(total, "running the model without each head", progress) as advance:
-        for name, numbers, logits in data.group_logits(~np.eye(data.n_heads, dtype=bool)):
+        masks = ~np.eye(data.n_heads, dtype=bool)
+        for name, numbers, logits in data.group_logits(masks, advance):
             if name == "answer":
                 left[numbers] = asked.mean_lead(logits).mean(axis=1)
-            advance(len(numbers))
     return whole - left

@@ -43,11 +43,14 @@ from count01_lens.tasks.prompts import Asked, Question
 
 Masks = Bool[Array, "group head"]
 Logits = Float[Array, "group prompt choice"]
+# Is told, while groups are run, on how many more prompts how many of them were: their product.
+Told = Callable[[int], object]
 # Runs a model with only the heads of each of some groups, in portions: the name of a question, the
 # numbers of some groups, and the logits of its choices, before any soft cap.
-GroupLogits = Callable[[Masks], Iterator[tuple[str, Int[Array, " group"], Logits]]]
-Road = Callable[[Masks], Iterator[Logits]]
+GroupLogits = Callable[[Masks, Told], Iterator[tuple[str, Int[Array, " group"], Logits]]]
+Road = Callable[[Masks, Told], Iterator[Logits]]
 
+_KEPT = 10_000_000  # numbers, of eight bytes each
 _AT_ONCE = 4_000_000  # numbers: more do not fit a processor's cache
 _FEW_PROMPTS, _FEW_GROUPS = 4, 6
 _SMALL_VOCABULARY = 1024
@@ -85,17 +88,50 @@ def group_logits(
 ) -> GroupLogits:
     """Make the function that runs a model with only the heads of each of some groups."""
 
-    def run(masks: Masks) -> Iterator[tuple[str, Int[Array, " group"], Logits]]:
+    def run(masks: Masks, told: Told) -> Iterator[tuple[str, Int[Array, " group"], Logits]]:
         # Groups that agree in their first layers stand side by side.
         order = np.lexsort(masks.T[::-1])
         for name, question in questions.items():
             done = 0
             road = _road(runner, question.test, question.choices, replaced[name])
-            for logits in road(masks[order]):
+            for logits in road(masks[order], told):
                 yield name, order[done : done + len(logits)], logits
                 done += len(logits)
 
     return run
+
+
+class KeptRuns:
+    """Runs no group twice, as long as the logits of those that were run are not too many to keep.
+
+    Single heads, pairs and all heads but one are asked for first, and all groups later.
+    """
+
+    def __init__(self, run: GroupLogits, questions: Sequence[str]):
+        self.run, self.questions = run, questions
+        self.kept: dict[tuple[str, bytes], Float[Array, "prompt choice"]] = {}
+        self.room = _KEPT
+
+    def __call__(
+        self, masks: Masks, told: Told
+    ) -> Iterator[tuple[str, Int[Array, " group"], Logits]]:
+        """Yield logits as the function does that runs groups: of those that are known, first."""
+        keys = [mask.tobytes() for mask in masks]
+        is_known = np.array(
+            [all((name, key) in self.kept for name in self.questions) for key in keys]
+        )
+        known, others = np.flatnonzero(is_known), np.flatnonzero(~is_known)
+        for name in self.questions if len(known) else ():
+            logits = np.stack([self.kept[name, keys[i]] for i in known])
+            told(logits.shape[0] * logits.shape[1])
+            yield name, known, logits
+        for name, numbers, logits in self.run(masks[others], told) if len(others) else ():
+            if logits.size <= self.room:
+                self.room -= logits.size
+                self.kept |= {
+                    (name, keys[i]): each for i, each in zip(others[numbers], logits, strict=True)
+                }
+            yield name, others[numbers], logits
 
 
 def _road(
@@ -122,18 +158,22 @@ def _road(
         masks = masks[np.lexsort(masks.T[::-1])]
         options = (few, choices, replacement)
         try:
-            one = np.concatenate(list(StreamRuns(runner, *options)(masks)))
+            one = np.concatenate(list(StreamRuns(runner, *options)(masks, _tell_nobody)))
         except Exception:
             if has_bridges():  # some blocks of other libraries want more than a stream
                 return False
             raise
-        other = np.concatenate(list(PlainRuns(runner, *options)(masks)))
+        other = np.concatenate(list(PlainRuns(runner, *options)(masks, _tell_nobody)))
         eps = torch.finfo(rounded_like(model)).eps
         size = max(1.0, float(np.abs(other).max()))
         return np.allclose(one, other, rtol=0, atol=min(1000 * eps, 0.1) * size)
 
     of = (fingerprint(model), code_of(model), model.W_U.dtype, replacement.mode)
     return StreamRuns(runner, prompts, choices, replacement) if _AGREES.recall(of, agree) else plain
+
+
+def _tell_nobody(more: int) -> None:
+    """Let what is tried out be no part of what is told."""
 
 
 class PlainRuns:
@@ -150,11 +190,12 @@ class PlainRuns:
         self.replace_by = None if replacement.mode == "zero" else replacement.in_layer
         self.uncap = DirectPath(runner.model).uncap
 
-    def __call__(self, masks: Masks) -> Iterator[Logits]:
+    def __call__(self, masks: Masks, told: Told) -> Iterator[Logits]:
         """Yield logits group by group."""
         for mask in masks:
             without = np.flatnonzero(~mask).tolist()
             logits = self.runner.logits(self.prompts, without, self.replace_by)
+            told(len(logits))
             yield self.uncap(logits[None, :, self.choices].double().cpu().numpy())
 
 
@@ -183,7 +224,7 @@ class StreamRuns:
             for some, tokens, asked in batches(self.model, prompts.sequences(), prompts.positions)
         ]
 
-    def __call__(self, masks: Masks) -> Iterator[Logits]:
+    def __call__(self, masks: Masks, told: Told) -> Iterator[Logits]:
         """Yield logits of groups, which have to be in lexical order, in portions."""
         d_model, n_last = self.model.cfg.d_model, self.n_heads
         prefixes, sizes = np.unique(masks[:, :-n_last], axis=0, return_counts=True)
@@ -192,7 +233,11 @@ class StreamRuns:
         together = max(1, _AT_ONCE // (self.n_prompts * d_model))
         for start in range(0, len(prefixes), at_once):
             some = prefixes[start : start + at_once]
-            endings = [self._endings(kept, some) for kept in self.batches]
+            n_groups = int(sizes[start : start + at_once].sum())
+            endings = []
+            for kept in self.batches:
+                endings.append(self._endings(kept, some))
+                told(n_groups * len(kept.some))
             for i, part in enumerate(parts[start : start + at_once]):
                 for heads in np.array_split(part, -(-len(part) // together)):
                     logits = np.empty((len(heads), self.n_prompts, len(self.choices)))

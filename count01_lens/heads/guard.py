@@ -53,9 +53,9 @@ class TwoRoads(NamedTuple):
         rounding = min(1000 * torch.finfo(self.dtype).eps, 0.1)
         if not bool(off <= rounding * self.size):
             raise ValueError(
-                f"{self.what}: expected the same by two roads, got numbers {float(off):.2g} apart; "
-                "a module or a hook that was put into the model comes in between, or the model has "
-                "something there that is not known here: take it out, or measure this model with "
+                f"{self.what}: expected the same result in two ways, got numbers {float(off):.2g} "
+                "apart, because of a module or a hook that was added to the model, or of a part of "
+                "it that this library does not know: remove it, or measure this model with "
                 "head_outputs and ablate_heads only"
             )
 
@@ -74,8 +74,8 @@ def check_attribution(
     if missing:
         raise ValueError(
             f"model: expected the hook points {', '.join(missing)} on the way from its heads to "
-            "its logits, got none: what heads write cannot be followed there; measure this model "
-            "with head_outputs and ablate_heads only"
+            "its logits, got none: what heads write cannot be followed without them; measure this "
+            "model with head_outputs and ablate_heads only"
         )
 
     def check() -> None:
@@ -109,9 +109,9 @@ def _check_nothing_after_heads(model: HookedTransformer) -> None:
     found += [name for name, module in named_modules(model) if overridden_methods(module)]
     if found:
         raise ValueError(
-            "direct logit attribution: expected no hooks after the heads of a model in half "
-            f"precision, nor methods of others, got some at {', '.join(found)}; take them off, or "
-            "use model.float()"
+            "direct logit attribution: expected no hooks and no replaced methods after the heads "
+            f"of a model in half precision, got some at {', '.join(found)}; remove them, or use "
+            "model.float()"
         )
 
 

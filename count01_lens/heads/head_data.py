@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from count01_lens.common.text import listed
 from count01_lens.common.types import Array
-from count01_lens.heads.group_runs import GroupLogits, group_logits
+from count01_lens.heads.group_runs import GroupLogits, KeptRuns, Told, group_logits
 from count01_lens.heads.hook_runner import Attribution, HookRunner, Runner
 from count01_lens.heads.made_from import MadeFrom
 from count01_lens.heads.replacements import Mode, Replacement
@@ -74,7 +74,7 @@ class AskedHeads:
             check_finite("attributions of what replaces them", self.instead)
         if not np.isfinite(self.rest).all():
             raise ValueError(
-                "expected finite logits, got NaN or infinite ones from what no head writes: "
+                "expected finite logits, got NaN or infinite ones from other parts than heads: "
                 "biases, the skip connection or MLPs; scale the model's weights down"
             )
         largest = max(np.abs(self.heads).max(), np.abs(self.rest).max())
@@ -158,6 +158,11 @@ class HeadData:
         return self.asked["answer"]
 
     @property
+    def n_asked(self) -> int:
+        """Number of test prompts, of all questions together."""
+        return sum(len(asked.answers) for asked in self.asked.values())
+
+    @property
     def n_heads(self) -> int:
         """Number of heads, all layers together."""
         return int(self.train_outputs.shape[1])
@@ -209,10 +214,18 @@ def check_finite(what: str, values: Float[Array, "prompt head part"]) -> None:
 
 
 def collect(
-    runner: Runner, task: Task, probe: Any = None, *, ablation: Mode = "zero", seed: int = 0
+    runner: Runner,
+    task: Task,
+    probe: Any = None,
+    *,
+    ablation: Mode = "zero",
+    seed: int = 0,
+    progress: bool | None = False,
 ) -> HeadData:
     """Run a model on a task's prompts."""
-    main = task.questions["answer"]
+    quiet, main = runner, task.questions["answer"]
+    if isinstance(runner, HookRunner):
+        runner = replace(runner, progress=progress)
     replaced = {
         name: Replacement.by(runner, ablation, question.train, seed)
         for name, question in task.questions.items()
@@ -229,7 +242,7 @@ def collect(
         train_answers=main.answers_of(main.train),
         test_outputs=test.double().cpu().numpy(),
         asked={name: _asked(found[name], question) for name, question in task.questions.items()},
-        group_logits=_group_logits(runner, task, replaced),
+        group_logits=_group_logits(quiet, task, replaced),
         ablation=ablation,
         probe=probe,
         eps=torch.finfo(test.dtype).eps,
@@ -286,16 +299,16 @@ def _group_logits(
     if bare and DirectPath(runner.model).adds_up:
         return None
     made_from, then = MadeFrom.of(runner.model, runner, task), _logits(runner, task)
-    run_groups = group_logits(runner, task.questions, replaced)
+    run_groups = KeptRuns(group_logits(runner, task.questions, replaced), list(task.questions))
 
-    def run(masks: Bool[Array, "group head"]) -> Iterator[Any]:
+    def run(masks: Bool[Array, "group head"], told: Told) -> Iterator[Any]:
         # Groups may be asked for much later, when a patch is gone or weights were changed. Next to
         # that many runs, one more of the whole model costs little, and no patch hides from it.
         made_from.check(runner.model, runner, task)
         made_from.seen._replace(values=then).check(
             made_from.seen._replace(values=_logits(runner, task))
         )
-        yield from run_groups(masks)
+        yield from run_groups(masks, told)
 
     return run
 

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from count01_lens.common.progress import counted
 from count01_lens.common.types import HookedTransformer
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.heads.guard import check_attribution
@@ -92,11 +93,13 @@ class HookRunner:
         model: any HookedTransformer; hooks that are attached to it take part.
         why_not_counts: why it is not run on counts, for those who wonder.
         interventions: what is applied to it while it runs, the first outermost.
+        progress: whether to show how far it is, as for `counted`.
     """
 
     model: HookedTransformer
     why_not_counts: str | None = None
     interventions: tuple[Intervention, ...] = ()
+    progress: bool | None = False
 
     @property
     def n_heads(self) -> int:
@@ -202,10 +205,12 @@ class HookRunner:
     ) -> Iterator[Visit]:
         """Run the model batch by batch, in no order; hooks may depend on the tokens of a batch."""
         check_hooks_act(self.model, "z")
-        with self._applied():
+        shown = counted(len(prompts), "running the model on prompts", self.progress)
+        with self._applied(), shown as advance:
             for some, tokens, asked in batches(self.model, prompts.sequences(), prompts.positions):
                 rows = torch.arange(len(tokens), device=tokens.device)
                 with hooks_attached(self.model, hooks(tokens) if callable(hooks) else hooks):
                     logits, cache = self.model.run_with_cache(tokens, names_filter=names)
                 found = {name: cache[name][rows, asked] for name in names}
                 yield Visit(some, logits[rows, asked], found)
+                advance(len(some))

@@ -74,9 +74,9 @@ class Groups:
         if data.group_logits is None:
             return {name: self._added_up(name, asked) for name, asked in data.asked.items()}
         missing = np.flatnonzero(~self._run.all(axis=1))
-        total = len(missing) * len(data.asked)
+        total = len(missing) * data.n_asked
         with counted(total, "running the model with groups of heads", self.progress) as advance:
-            for name, numbers, logits in data.group_logits(self.masks[missing]):
+            for name, numbers, logits in data.group_logits(self.masks[missing], advance):
                 which = missing[numbers]
                 asked, column = data.asked[name], list(data.asked).index(name)
                 self._check_finite(name, which, logits)
@@ -84,7 +84,6 @@ class Groups:
                 self._note(name, which, right)
                 self._found[which, column] = right.mean(axis=-1)
                 self._run[which, column] = True
-                advance(len(which))
         return {name: self._found[:, column] for column, name in enumerate(data.asked)}
 
     @cached_property

@@ -20,9 +20,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_bool, check_choice, check_int, check_number
 from count01_lens.heads.interior_point import minimise_hinge
+from count01_lens.heads.many_fits import DEFAULT_C as DEFAULT_C
 from count01_lens.heads.newton import Optimum, minimise_squared_hinge, signed_rows, units_of
-
-DEFAULT_C = 1000.0  # the paper's
 
 
 class NotConvergedWarning(ConvergenceWarning):  # type: ignore[misc]
@@ -30,7 +29,7 @@ class NotConvergedWarning(ConvergenceWarning):  # type: ignore[misc]
 
 
 class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear SVM; of more than two classes, one against the rest for each.
+    """A linear SVM; for more than two classes, one against the rest for each.
 
     Args:
         C: weight of the hinge losses.
@@ -47,7 +46,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         coef_: w, in a single row for two classes, else in a row per class.
         intercept_: b of each row.
         objective_: value reached, summed over rows.
-        gradient_norm_: what of these was left at the end, the largest of all rows.
+        gradient_norm_: what was left of these at the end, the largest of all rows.
         converged_: whether that is within `tol`.
         n_iter_: steps taken, the most of all rows.
         n_features_in_: number of features.
@@ -102,14 +101,14 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Float[Array, " sample"] | Float[Array, "sample class_"]:
-        """Return f(x): of two classes positive for the second one, else a column for each."""
+        """Return f(x): for two classes positive for the second one, else a column for each."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         decisions = np.asarray(X @ self.coef_.T + self.intercept_)
         return decisions if decisions.shape[1] > 1 else decisions[:, 0]
 
     def predict(self, X: Any) -> Shaped[Array, " sample"]:
-        """Return the label of each sample; of two, f(x) = 0 is the first."""
+        """Return the label of each sample; for two classes, f(x) = 0 means the first."""
         decisions = self.decision_function(X)
         found = decisions.argmax(axis=1) if decisions.ndim > 1 else (decisions > 0).astype(int)
         return np.asarray(self.classes_[found])

@@ -219,7 +219,7 @@ def head_logits(
 ) -> Float[Tensor, "sample head token"]:
     """Return the direct logit attribution of every head: the paper's `O_i · w_{i,t}`.
 
-    Norms on the way to the logits are not linear; their scale is frozen at what it is on the full
+    Norms on the way to the logits are not linear; their scale is frozen at its value in the full
     model, and a warning says so.
 
     Example:

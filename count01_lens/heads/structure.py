@@ -141,54 +141,59 @@ class Structure:
     def sentences(self) -> tuple[str, ...]:
         """The structure in words, a sentence or two for each of its parts."""
         if len(self.names) == 1:
-            return ("There is one head, and no structure among heads.",)
+            return ("There is only one head, and no structure to find.",)
         found = (self._copies(), self._alike(), self._groups(), self._taken_over(), self._loss())
         return tuple(text for text in found if text)
 
     def __str__(self) -> str:
-        title = f"{plural(len(self.names), 'head')} by {METRICS[self.metric].label}:"
+        title = f"{plural(len(self.names), 'head')}, judged by {METRICS[self.metric].label}:"
         return "\n".join([title, *(f"- {sentence}" for sentence in self.sentences)])
 
     def _copies(self) -> str:
         if not self.copies:
-            return "No two heads are copies, of which either does in every group what both do."
+            return "No two heads are copies, each worth as much to any group as the two together."
         if len(self.copies) == 1:
-            either, both = ("either", "both") if len(self.copies[0]) == 2 else ("any", "all")
             heads = self._named(self.copies[0]).capitalize()
-            return f"{heads} are copies: {either} does in every group nearly what {both} do."
+            several = "both" if len(self.copies[0]) == 2 else "all of them"
+            worth = f"to any group, one of them is worth nearly as much as {several}"
+            return f"{heads} are copies: {worth}."
         found = "; ".join(map(self._named, self.copies))
-        return f"Copies, of which any does in every group nearly what all do: {found}."
+        return f"Copies, of which one is worth nearly as much to any group as all: {found}."
 
     def _alike(self) -> str:
         if self.alike is None:
             return ""
         if not self.alike:
-            return "No two heads have linear probes that decide alike."
+            return "No two heads have linear probes that give nearly the same answers."
         if len(self.alike) == 1:
-            return f"The linear probes of {self._named(self.alike[0])} decide alike."
+            return (
+                f"The linear probes of {self._named(self.alike[0])} give nearly the same answers."
+            )
         found = "; ".join(map(self._named, self.alike))
-        return f"Heads whose linear probes decide alike: {found}."
+        return f"Heads whose linear probes give nearly the same answers: {found}."
 
     def _groups(self) -> str:
-        goal = f"at least {rounded_percent(self.share)} of what all heads gain over none"
         if not self.smallest[0]:
-            return "All heads together gain nothing over none."
+            return "All heads together do no better than none."
+        goal = f"{rounded_percent(self.share)} of what all heads gain together"
         size, n = len(self.smallest[0]), len(self.smallest)
         if size == 1:
-            heads = self._named([head for group in self.smallest for head in group])
-            text = f"Each of {heads} alone has {goal}." if n > 1 else f"Alone {heads} has {goal}."
+            heads = self._named([head for group in self.smallest for head in group]).capitalize()
+            text = f"{heads} {'each reach' if n > 1 else 'alone reaches'} {goal}."
         elif n == 1:
-            text = f"The smallest group with {goal}: {self._named(self.smallest[0])}."
+            text = f"The smallest group that reaches {goal} is {self._named(self.smallest[0])}."
         else:
             few = "; ".join(map(self._named, self.smallest[:_SHOWN]))
             which = f"{n} groups of {size} heads" + ", for example" * (n > _SHOWN)
-            text = f"The smallest groups with {goal} are {which}: {few}."
+            text = f"The smallest groups that reach {goal} are {which}: {few}."
         n_minimal = sum(self.minimal.values())
         if n_minimal == n:
             return text
-        least, *larger = self.minimal.items()
-        told = [f"{least[1]} of {plural(least[0], 'head')}", *(f"{n} of {s}" for s, n in larger)]
-        return f"{text} {n_minimal} groups have it while none within them has: {in_words(told)}."
+        told = in_words(f"{n} with {plural(size, 'head')}" for size, n in self.minimal.items())
+        return (
+            f"{text} In all, {n_minimal} groups reach it while no smaller group within them does: "
+            f"{told}."
+        )
 
     def _taken_over(self) -> str:
         taken, worth = self.takeover.sum(), self.table["shapley"].sum()
@@ -196,29 +201,29 @@ class Structure:
         text = []
         if 0.01 * worth <= taken <= worth and worth > 0:
             text.append(
-                f"Of what heads are worth, {rounded_percent(taken / worth)} is taken over by the "
-                "others when one is removed."
+                f"When single heads are removed, the others take over "
+                f"{rounded_percent(taken / worth)} of what they are worth."
             )
         if substitutes:
             text.append(
-                f"Most is taken over between heads {substitutes}: without one of them, the other "
-                "is worth so much more."
+                f"The best substitutes for each other are heads {substitutes}: without one, the "
+                "other is worth that much more."
             )
         if needed:
             text.append(
-                f"Heads {needed} need each other most: without one of them, the other is worth so "
-                "much less."
+                f"Heads that need each other most are {needed}: without one, the other is worth "
+                "that much less."
             )
-        return " ".join(text) or "No head takes over anything from another."
+        return " ".join(text) or "When a head is removed, no other takes over anything from it."
 
     def _loss(self) -> str:
         label, missed = METRICS[self.metric].label, self.loss >= _ROUNDS_TO_ZERO
         most, least, n = int(self.loss.argmax()), int(self.loss.argmin()), int(missed.sum())
         if n == 0:
-            text = "No head is missed by the whole model"
+            text = "The whole model does as well if any single head is removed"
         else:
-            many = f"{n} of {plural(len(missed), 'head')} {'is' if n == 1 else 'are'}"
-            text = f"{many if n < len(missed) else 'Every head is'} missed by the whole model: "
+            which = f"{n} of its {len(missed)}" if n < len(missed) else f"each of its {n}"
+            text = f"The whole model needs {which} heads: "
             text += f"{label} falls most without head {self.names[most]}, by {self.loss[most]:.3f}"
         if self.loss[least] <= -_ROUNDS_TO_ZERO:
             text += f"; {label} rises most without head {self.names[least]}, "
@@ -235,7 +240,7 @@ class Structure:
             for k in largest
             if found[k] >= _ROUNDS_TO_ZERO
         ]
-        return ", ".join(told)
+        return "; ".join(told)
 
     def _named(self, heads: Sequence[int]) -> str:
         noun = "head" if len(heads) == 1 else "heads"

@@ -66,16 +66,21 @@ def count_table(form: CountForm, fits: Fits, task: Task) -> pd.DataFrame:
     readouts: dict[str, list[Any]] = {
         "learned_readout": [learned(form, head) for head in range(len(table))]
     }
-    if fits.weights is not None:
-        readouts = {"readout": _of_probes(form, fits.weights), **readouts}
-    elif fits.starts is not None:
-        readouts = {"readout": _of_choosing_probes(form, fits.starts), **readouts}
+    if (probes := readouts_of_probes(form, fits)) is not None:
+        readouts = {"readout": probes, **readouts}
     test = task.questions["answer"].test
     assert isinstance(test, CountPrompts)
     for name, inequalities in readouts.items():
         table[name] = [str(each) for each in inequalities]
         table[f"{name}_off"] = [each.disagreement(test.counts) for each in inequalities]
     return table
+
+
+def readouts_of_probes(form: CountForm, fits: Fits) -> list[Any] | None:
+    """Linear probes, one of each head, as read-outs over counts; None of any other probe."""
+    if fits.weights is not None:
+        return list(_of_probes(form, fits.weights))
+    return None if fits.starts is None else list(_of_choosing_probes(form, fits.starts))
 
 
 def probe_readouts(form: CountForm, weights: Float[Array, "head feature_and_bias"]) -> list[str]:

@@ -29,28 +29,35 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from count01_lens.common.intervals import simultaneous_intervals
-from count01_lens.common.text import plural, written_signed
+from count01_lens.common.text import rounded_percent, written_signed
 from count01_lens.common.types import Array
 from count01_lens.heads.ends import Ends
 from count01_lens.heads.games import smallest_groups
 from count01_lens.heads.independence import IndependentHeads
 from count01_lens.heads.labels import HeadLabels
+from count01_lens.heads.sentences import (
+    headline,
+    how_many_are_needed,
+    judged_by,
+    mean_interactions,
+    some_work_against,
+    what_heads_do,
+    where,
+    works_against,
+)
 from count01_lens.heads.thresholds import THRESHOLDS, Thresholds
 
 INTERACTION = THRESHOLDS.mean
-DOES = {"cooperate": "cooperate", "redundant": "are redundant"}
-DOES |= {"neither": "on average neither cooperate nor repeat each other"}
-DOES |= {"undecided": "leave it undecided whether they cooperate"}
-_BY = {"s_acc": ("in what they know", "s-acc"), "l_acc": ("in what they answer together", "l-acc")}
 _AGAINST_INDEPENDENT = {
-    "better": "groups do better than independent heads of the same quality: they complement each "
-    "other",
-    "worse": "groups do worse than independent heads of the same quality: they share their "
-    "mistakes",
-    "alike": "groups do as well as independent heads of the same quality",
-    "undecided": "whether groups do as well as independent heads is undecided",
+    "better": "Groups do better than groups of independent heads of the same quality ({} on "
+    "average): the heads complement each other.",
+    "worse": "Groups do worse than groups of independent heads of the same quality ({} on "
+    "average): the heads share their mistakes.",
+    "alike": "Groups do as well as groups of independent heads of the same quality ({} on "
+    "average).",
+    "undecided": "It is undecided whether groups do as well as groups of independent heads of the "
+    "same quality ({} on average).",
 }
-_WHERE = {"answer": "On the answer", "end": "On '[EOS]'"}
 
 
 def word_of(low: float, high: float, bound: float = THRESHOLDS.mean) -> str:
@@ -115,40 +122,42 @@ class Finding:
 
     @property
     def summary(self) -> str:
-        """What heads do, in a few words."""
-        by, mean = _BY.get(self.metric), written_signed(self.mean_interaction)
-        how = f"{DOES[self.word]} " + (f"({mean})" if by is None else f"{by[0]} ({by[1]}, {mean})")
-        return f"{how}; {self._against()}" if self.interfering else how
+        """What heads do, in a sentence with the number that decides it."""
+        return f"{self._claim()} (mean interaction {written_signed(self.mean_interaction)})."
 
     def __str__(self) -> str:
-        layers = ""
-        if self.between is not None:
-            inside = "" if self.within is None else f"{written_signed(self.within)} within layers, "
-            layers = f"{inside}{written_signed(self.between)} between layers; "
-        numbers = (
-            f"mean interaction {written_signed(self.mean_interaction)}, 95 % interval "
-            f"{written_signed(self.low)} to {written_signed(self.high)}; "
-            f"{layers}exact copies {written_signed(self.copies)}"
+        found = [
+            f"{self._claim()}: mean interaction {written_signed(self.mean_interaction)} "
+            f"({rounded_percent(self.thresholds.level)} interval {written_signed(self.low)} to "
+            f"{written_signed(self.high)}; exact copies would have {written_signed(self.copies)})."
+        ]
+        return " ".join([*found, *self._more()])
+
+    def _claim(self) -> str:
+        place = where(self.question)
+        return f"{place[0].upper()}{place[1:]}, judged by {judged_by(self.metric)}, " + (
+            what_heads_do(self.word)
         )
-        by = "{} ({})".format(*_BY[self.metric]) if self.metric in _BY else ""
-        does = f"heads {DOES[self.word]} {by}".rstrip()
-        return "; ".join([f"{does}: {numbers}", *self._more()])
 
     def _more(self) -> list[str]:
         """What is known beyond the mean of pairs."""
         said = []
+        if self.between is not None:
+            inside = "" if self.within is None else f"{written_signed(self.within)} within layers, "
+            said.append(f"The mean is {inside}{written_signed(self.between)} between layers.")
         if self.independent is not None:
             how = _AGAINST_INDEPENDENT[self.against_independent or ""]
-            said.append(f"{how} ({written_signed(self.independent.beyond)})")
+            said.append(how.format(written_signed(self.independent.beyond)))
         if self.enough:  # of no gain, none are
-            verb = "is" if self.enough == 1 else "are"
-            said.append(f"{self.enough} of {len(self.names)} {verb} enough for 99 %")
-        return [*said, self._against()] if self.interfering else said
+            said.append(how_many_are_needed(self.enough, len(self.names)))
+        if self.interfering:
+            said.append(works_against(self.names_interfering, self.question))
+        return said
 
-    def _against(self) -> str:
-        names = [self.names[head] for head in self.interfering or ()]
-        verb = "works" if len(names) == 1 else "work"
-        return f"{plural(len(names), 'head')} {verb} against the rest ({', '.join(names)})"
+    @property
+    def names_interfering(self) -> list[str]:
+        """Names of heads that work against the rest, as far as they are known."""
+        return [self.names[head] for head in self.interfering or ()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,20 +175,37 @@ class Verdict:
         raise KeyError(f"verdict: expected one of {known} or a question, got {name!r}")
 
     @property
+    def headline(self) -> str:
+        """The answer in one sentence: whether heads cooperate, are redundant or compete."""
+        words: dict[str, dict[str, str]] = {}
+        against: dict[str, set[str]] = {}
+        for each in self.findings:
+            words.setdefault(each.question, {})[each.metric] = each.word
+            against.setdefault(each.question, set()).update(each.names_interfering)
+        n = len(self.findings[0].names)
+        told = {asked: some_work_against(len(who), n) for asked, who in against.items() if who}
+        return headline(words, against=told)
+
+    @property
     def summary(self) -> str:
-        """The answer in a few words: a sentence for each question."""
-        said = []
-        for question in dict.fromkeys(each.question for each in self.findings):
-            found = [each.summary for each in self.findings if each.question == question]
-            said.append(f"{_where(question)} heads {', and '.join(found)}.")
-        return " ".join(said)
+        """The headline, the numbers that it stands for, and which heads work against the rest."""
+        numbers: dict[str, dict[str, str]] = {}
+        for each in self.findings:
+            mean = written_signed(each.mean_interaction)
+            numbers.setdefault(each.question, {})[each.metric] = mean
+        against = [
+            works_against(
+                each.names_interfering,
+                each.question,
+                each.metric if len(numbers[each.question]) > 1 else "",
+            )
+            for each in self.findings
+            if each.interfering
+        ]
+        return " ".join([self.headline, mean_interactions(numbers), *against])
 
     def __str__(self) -> str:
-        return "\n".join(f"{_where(each.question)} {each}." for each in self.findings)
-
-
-def _where(question: str) -> str:
-    return _WHERE.get(question, f"On the question {question!r}")
+        return "\n".join(map(str, self.findings))
 
 
 def finding_of(

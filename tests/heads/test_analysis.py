@@ -95,21 +95,27 @@ def test_the_whole_models_accuracy():
 )
 def test_the_words_are_right_on_the_controls(model, word, categories):
     alone = analyze_heads(model)
-    assert "See .with_groups()" in alone.answer
+    assert "hint: .with_groups() measures all groups" in repr(alone)
     analysis = alone.with_groups()
     assert alone.verdict["answer"].word == analysis.verdict["answer"].word == word
     assert analysis.verdict["answer"].interfering == ()
     assert set(analysis.table["category"]) == categories
     expected = {"cooperate": "cooperate", "redundant": "are redundant"}[word]
-    assert f"On the answer heads {expected} in what they know" in analysis.answer
+    assert (
+        f"judged by s-acc (what linear probes read from the heads), the heads {expected}: "
+        in str(analysis.verdict)
+    )
     against = {"cooperate": "better", "redundant": "worse"}[word]
     assert analysis.verdict["s_acc"].against_independent == against
 
 
 def test_the_minimal_model_has_one_head():
     analysis = analyze_heads(minimal_model())
-    assert analysis.answer.startswith("1 head: 1 successful, 0 mixed, 0 failed")
-    assert "no other to compete or cooperate with" in analysis.answer
+    assert analysis.answer == (
+        "With one head, there is no other to compete or cooperate with. Alone, the only head is "
+        "classed as successful (s-acc at least 0.98)."
+    )
+    assert "hint" not in repr(analysis)
     assert analysis.groups()["mask"].tolist() == [1]
     assert analysis.pairs["s_acc"].shape == (1, 1)
     with pytest.raises(ValueError, match="verdict: expected at least two heads, got one"):
@@ -311,7 +317,7 @@ def test_any_classifier_of_scikit_learn_is_a_probe(tmp_path):
     analysis.save(tmp_path / "analysis")
     loaded = HeadAnalysis.load(tmp_path / "analysis")
     assert loaded.table.equals(analysis.table)
-    with pytest.raises(TypeError, match=r"(?s)got only the name of one .*LogisticRegression"):
+    with pytest.raises(TypeError, match=r"(?s)got only the name of a probe .*LogisticRegression"):
         loaded.groups()
 
 

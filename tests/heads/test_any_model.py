@@ -132,8 +132,8 @@ def test_shared_runs_give_the_logits_of_plain_ones(fields, mode):
     masks = rng.random((9, runner.n_heads)) < 0.6
     masks[:2] = [[False], [True]]
     masks = masks[np.lexsort(masks.T[::-1])]
-    shared = np.concatenate(list(StreamRuns(runner, *options)(masks)))
-    plain = np.concatenate(list(PlainRuns(runner, *options)(masks)))
+    shared = np.concatenate(list(StreamRuns(runner, *options)(masks, group_runs._tell_nobody)))
+    plain = np.concatenate(list(PlainRuns(runner, *options)(masks, group_runs._tell_nobody)))
     # TransformerLens has the slopes of ALiBi in float32.
     rounding = 1e-6 if fields.get("positional_embedding_type") == "alibi" else 1e-9
     np.testing.assert_allclose(shared, plain, rtol=rounding, atol=rounding)
@@ -164,7 +164,7 @@ def test_a_model_of_one_layer_is_run_once_for_all_groups(monkeypatch):
         lambda self, *args: (blocks.append(args[0]), run_block(self, *args))[1],
     )
     monkeypatch.setattr(
-        PlainRuns, "__call__", lambda self, masks: (plain.append(1), run_plainly(self, masks))[1]
+        PlainRuns, "__call__", lambda self, *args: (plain.append(1), run_plainly(self, *args))[1]
     )
     model = deep_model(n_layers=1, n_heads=6, normalization_type="LN", n_ctx=61)
     analysis = cl.analyze_heads(model, some_task(model), progress=False)
@@ -172,8 +172,8 @@ def test_a_model_of_one_layer_is_run_once_for_all_groups(monkeypatch):
     for calls in (blocks, plain):
         calls.clear()
     assert len(analysis.groups()) == 63
-    # All groups, and none of the heads.
-    assert blocks == [0] * 2 * len(lengths)
+    # Single heads, pairs, all heads but one and none were run before, and are run no second time.
+    assert blocks == [0] * len(lengths)
     assert not plain
 
 
@@ -191,7 +191,7 @@ def test_groups_that_agree_in_their_first_layers_share_their_run(monkeypatch):
     masks = np.array([[i >> h & 1 for h in range(6)] for i in range(64)], dtype=bool)
     masks = masks[np.lexsort(masks.T[::-1])]
     run = StreamRuns(runner, prompts, [2, 3], Replacement("zero"))
-    assert sum(len(part) for part in run(masks)) == 64
+    assert sum(len(part) for part in run(masks, group_runs._tell_nobody)) == 64
     # Eight choices of heads of the first layer, one of which is none; each has one last layer.
     assert rows == [(0, 7), (1, 8)]
 

@@ -83,7 +83,7 @@ def test_models_with_a_known_answer():
     same = cl.compare_heads({name: cl.cooperative_model() for name in "abc"}, TINY)
     assert same.words["s_acc"] == "cooperate"
     assert same.judged == {"s_acc": "answer", "l_acc": "answer", "eos_l_acc": "end"}
-    assert " On the answer their heads cooperate (s-acc, +0." in same.answer
+    assert "On the answer and on '[EOS]', the heads of these 3 models cooperate. " in same.answer
     assert "coop" not in repr(ensembles).splitlines()[1]
 
 
@@ -116,7 +116,7 @@ def test_checkpoints_models_and_analyses_of_different_sizes(tmp_path):
     assert found.table["heads"].tolist() == [4, 4, 20]
     one, other, _ = found.table.drop(columns="model").to_dict("records")
     assert one == pytest.approx(other, nan_ok=True)
-    assert found.notes[0] == "large: 20 heads are too many for all groups"
+    assert found.notes[0] == "large: 20 heads have too many groups to measure all of them"
     assert found.table["l_acc_mean_interaction"].notna().all()
     assert list(found.interactions("l_acc")) == ["path", "same"]
 
@@ -162,7 +162,7 @@ def test_numbers_are_written_with_signs():
 
 def test_models_that_come_twice_or_were_measured_in_different_ways_are_noted():
     twice = cl.compare_heads({"a": cl.ensemble_model(2), "b": cl.ensemble_model(2)})
-    said = "1 model given more than once: intervals over models count it again"
+    said = "1 model given more than once: intervals count each as a new model"
     assert twice.notes == (said,)
     assert said in repr(twice)
     zero = cl.analyze_heads(cl.ensemble_model(2), progress=False)

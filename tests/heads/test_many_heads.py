@@ -38,7 +38,7 @@ def test_pairs_of_the_strongest_and_sampled_values_within_the_budget(twenty):
     assert estimate.n_samples == 7  # times 20 heads are no more than 150 groups
     assert "pairs of the 10 strongest" in " ".join(analysis.notes)
     assert "budget of 200 groups" in " ".join(analysis.notes)
-    assert "too many for all groups" in analysis.answer
+    assert "too many groups to measure all of them" in analysis.answer
     with pytest.raises(ValueError, match="20 heads have .* groups: expected at most 18"):
         analysis.groups()
 
@@ -100,8 +100,8 @@ def test_all_groups_go_on_where_they_were_interrupted(monkeypatch):
     analysis = cl.analyze_heads(model, task)
     run, ran = analysis.data.group_logits, []
 
-    def stopped(masks):
-        for i, part in enumerate(run(masks)):
+    def stopped(masks, told):
+        for i, part in enumerate(run(masks, told)):
             if i == 3 and len(ran) == 1:
                 ran.append(len(masks))
                 raise KeyboardInterrupt

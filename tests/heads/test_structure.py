@@ -133,8 +133,8 @@ def test_two_heads_that_only_work_together():
     assert found.smallest == ((0, 1),)
     assert found.minimal == {2: 1}
     assert found.takeover[0, 1] == pytest.approx(-0.26, abs=0.01)
-    assert "Every head is missed by the whole model" in str(found)
-    assert "Heads 0 and 1 (0.260) need each other most" in str(found)
+    assert "The whole model needs each of its " in str(found)
+    assert "Heads that need each other most are 0 and 1 (0.260): " in str(found)
     assert "taken over" not in str(found)
 
 
@@ -146,10 +146,13 @@ def test_an_ensemble_is_copies_of_one_head(metric):
         assert found.copies == ((0, 1, 2),)
         assert found.minimal == {1: 3}
         np.testing.assert_allclose(found.loss, 0)
-        assert "Heads 0, 1 and 2 are copies: any does in every group nearly" in str(found)
-        assert "Each of heads 0, 1 and 2 alone has at least 99 %" in str(found)
-        assert "100 % is taken over by the others" in str(found)
-        assert "No head is missed by the whole model." in str(found)
+        assert (
+            "Heads 0, 1 and 2 are copies: to any group, one of them is worth nearly as much as all"
+            in str(found)
+        )
+        assert "Heads 0, 1 and 2 each reach 99 % of what all heads gain together." in str(found)
+        assert "the others take over 100 % of what they are worth." in str(found)
+        assert "The whole model does as well if any single head is removed." in str(found)
 
 
 def test_one_head_has_no_structure():
@@ -157,7 +160,9 @@ def test_one_head_has_no_structure():
     assert found.copies == found.alike == ()
     assert found.takeover.tolist() == [[0]]
     assert found.smallest == ((0,),)
-    assert str(found) == "1 head by s-acc:\n- There is one head, and no structure among heads."
+    assert str(found) == (
+        "1 head, judged by s-acc:\n- There is only one head, and no structure to find."
+    )
     assert found.table["substitute"].tolist() == [""]
 
 
@@ -214,15 +219,15 @@ def test_the_structure_in_words():
     answers = np.array([[0, 0, 0, 1], [1, 1, 1, 0]] * 20)
     answers[:10, 3] = 0
     assert str(find_structure(values, "l_acc", "abcd", answers)) == (
-        "4 heads by l-acc:\n"
-        "- Heads a and b are copies: either does in every group nearly what both do.\n"
-        "- The linear probes of heads a, b and c decide alike.\n"
-        "- The smallest groups with at least 99 % of what all heads gain over none are 2 groups of "
+        "4 heads, judged by l-acc:\n"
+        "- Heads a and b are copies: to any group, one of them is worth nearly as much as both.\n"
+        "- The linear probes of heads a, b and c give nearly the same answers.\n"
+        "- The smallest groups that reach 99 % of what all heads gain together are 2 groups of "
         "2 heads: heads a and c; heads b and c.\n"
-        "- Most is taken over between heads a and b (0.133): without one of them, the other is "
-        "worth so much more. Heads a and c (0.067), b and c (0.067) need each other most: without "
-        "one of them, the other is worth so much less.\n"
-        "- 1 of 4 heads is missed by the whole model: l-acc falls most without head c, by 0.400; "
+        "- The best substitutes for each other are heads a and b (0.133): without one, the other "
+        "is worth that much more. Heads that need each other most are a and c (0.067); b and c "
+        "(0.067): without one, the other is worth that much less.\n"
+        "- The whole model needs 1 of its 4 heads: l-acc falls most without head c, by 0.400; "
         "l-acc rises most without head d, by 0.050."
     )
     assert "linear probes" not in str(find_structure(values, "l_acc"))
@@ -231,17 +236,20 @@ def test_the_structure_in_words():
 def test_words_for_games_without_structure():
     nothing = str(find_structure(np.full(8, 0.5), "s_acc", answers=np.zeros((5, 3), dtype=int)))
     assert "No two heads are copies" in nothing
-    assert "No two heads have linear probes that decide alike." in nothing
-    assert "All heads together gain nothing over none." in nothing
-    assert "No head takes over anything from another." in nothing
+    assert "No two heads have linear probes that give nearly the same answers." in nothing
+    assert "All heads together do no better than none." in nothing
+    assert "When a head is removed, no other takes over anything from it." in nothing
     two_kinds = game(4, lambda s: 0.5 + 0.3 * bool(s & {0, 1}) + 0.2 * bool(s & {2, 3}))
     answers = np.random.default_rng(0).integers(0, 2, (200, 2))[:, [0, 0, 1, 1]]
     found = str(find_structure(two_kinds, "s_acc", answers=answers))
-    assert "Copies, of which any does in every group nearly what all do: heads 0 and 1; heads 2 and 3." in found  # fmt: skip
-    assert "Heads whose linear probes decide alike: heads 0 and 1; heads 2 and 3." in found
+    assert "Copies, of which one is worth nearly as much to any group as all: heads 0 and 1; heads 2 and 3." in found  # fmt: skip
+    assert (
+        "Heads whose linear probes give nearly the same answers: heads 0 and 1; heads 2 and 3."
+        in found
+    )
     assert "are 4 groups of 2 heads, for example: heads 0 and 2; heads 1 and 2; heads 0 and 3." in found  # fmt: skip
     alone = str(find_structure(game(3, lambda s: (0 in s) or {1, 2} <= s), "s_acc"))
-    assert "Alone head 0 has at least 99 % of what all heads gain over none. 2 groups have it while none within them has: 1 of 1 head and 1 of 2." in alone  # fmt: skip
+    assert "Head 0 alone reaches 99 % of what all heads gain together. In all, 2 groups reach it while no smaller group within them does: 1 with 1 head and 1 with 2 heads." in alone  # fmt: skip
 
 
 def test_any_task_and_probes_that_are_not_known():

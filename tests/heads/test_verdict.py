@@ -49,8 +49,10 @@ def test_many_heads_have_a_verdict_without_all_groups():
     assert finding.metric == "l_acc"
     assert finding.interfering is None
     assert finding.enough is None
-    assert "On the answer heads " in analysis.answer
-    assert "too many for all groups" in analysis.answer
+    assert analysis.answer.startswith(
+        "On the answer, it is undecided whether the heads cooperate or are redundant."
+    )
+    assert "too many groups to measure all of them" in analysis.answer
 
 
 def test_words_need_the_whole_interval():
@@ -74,10 +76,20 @@ def independent(beyond, width=0.001):
 @pytest.mark.parametrize(
     ("beyond", "width", "word", "text"),
     [
-        (0.02, 0.001, "better", "they complement each other (+0.020)"),
-        (-0.02, 0.001, "worse", "they share their mistakes (−0.020)"),
-        (0.001, 0.001, "alike", "as well as independent heads of the same quality (+0.001)"),
-        (0.0, 0.02, "undecided", "undecided (0.000)"),
+        (0.02, 0.001, "better", "(+0.020 on average): the heads complement each other."),
+        (-0.02, 0.001, "worse", "(−0.020 on average): the heads share their mistakes."),
+        (
+            0.001,
+            0.001,
+            "alike",
+            "as well as groups of independent heads of the same quality (+0.001",
+        ),
+        (
+            0.0,
+            0.02,
+            "undecided",
+            "It is undecided whether groups do as well as groups of independent heads",
+        ),
     ],
 )
 def test_groups_against_independent_heads(beyond, width, word, text):
@@ -95,25 +107,70 @@ def test_what_is_said():
             made_up("eos_l_acc", "end", mean=0.0, interfering=(0, 3)),
         )
     )
+    assert verdict.headline == (
+        "On the answer, the heads are redundant in what linear probes read from them, but they "
+        "cooperate in what they answer together, and 1 of 4 works against the rest; on '[EOS]', "
+        "they neither cooperate nor are redundant on average, and 2 of 4 work against the rest."
+    )
     assert verdict.summary == (
-        "On the answer heads are redundant in what they know (s-acc, −0.020), and cooperate in "
-        "what they answer together (l-acc, +0.020); 1 head works against the rest (2). On '[EOS]' "
-        "heads on average neither cooperate nor repeat each other (0.000); 2 heads work against "
-        "the rest (0, 3)."
+        f"{verdict.headline} The mean interaction of two heads, which is how much more one adds to "
+        "a group that has the other, is −0.020 by s-acc (what linear probes read from the heads) "
+        "and +0.020 by l-acc (what the heads answer together) on the answer, and 0.000 by l-acc on "
+        "'[EOS]'. Head 2 works against the rest on the answer, judged by l-acc: on average, groups "
+        "do worse with it. Heads 0 and 3 work against the rest on '[EOS]': on average, groups do "
+        "worse with either of them."
     )
     first, second, third = str(verdict).splitlines()
     assert first == (
-        "On the answer heads are redundant in what they know (s-acc): mean interaction −0.020, 95 % "
-        "interval −0.021 to −0.019; exact copies −0.030; groups do as well as independent heads of "
-        "the same quality (0.000); 1 of 4 is enough for 99 %."
+        "On the answer, judged by s-acc (what linear probes read from the heads), the heads are "
+        "redundant: mean interaction −0.020 (95 % interval −0.021 to −0.019; exact copies would "
+        "have −0.030). Groups do as well as groups of independent heads of the same quality (0.000 "
+        "on average). 1 of 4 heads is enough for 99 % of what all gain together."
     )
-    assert "3 of 4 are enough for 99 %; 1 head works against the rest (2)." in second
-    assert third.startswith("On '[EOS]' heads on average neither cooperate nor repeat each other: ")
+    assert (
+        "3 of 4 heads are enough for 99 % of what all gain together. Head 2 works against the rest"
+        in second
+    )
+    assert third.startswith(
+        "On '[EOS]', judged by l-acc, the heads neither cooperate nor are redundant on average: "
+    )
     other = Verdict((made_up(question="colour", metric="l_acc", names=("0.0", "0.1", "1.0", "1.1"),
                              interfering=(1,), within=0.01, between=-0.02),))  # fmt: skip
-    assert str(other).startswith("On the question 'colour' heads ")
-    assert "+0.010 within layers, −0.020 between layers" in str(other)
-    assert "(0.1)" in other.summary
+    assert str(other).startswith("On the question 'colour', judged by l-acc ")
+    assert "The mean is +0.010 within layers, −0.020 between layers." in str(other)
+    assert "Head 0.1 works against the rest on the question 'colour': " in other.summary
+
+
+def test_what_is_said_of_several_questions_alike():
+    def verdict(*means):
+        asked = {"s_acc": "answer", "l_acc": "answer", "eos_l_acc": "end"}
+        return Verdict(tuple(
+            made_up(metric, question, mean, **more)
+            for (metric, question), (mean, more) in zip(asked.items(), means, strict=True)
+        ))  # fmt: skip
+
+    against = {"interfering": (1,)}
+    alike = verdict((-0.02, {}), (-0.03, {}), (-0.04, against))
+    assert alike.headline == (
+        "On the answer and on '[EOS]', the heads are redundant, and 1 of 4 works against the rest "
+        "on '[EOS]'."
+    )
+    good = verdict((0.02, {}), (0.02, against), (-0.02, {}))
+    assert good.headline == (
+        "On the answer, the heads cooperate, but 1 of 4 works against the rest; on '[EOS]', they "
+        "are redundant."
+    )
+    wide = {"low": -0.1, "high": 0.1}
+    finding = Finding(question="end", metric="eos_l_acc", mean_interaction=0.0, copies=0.0,
+                      names=("0", "1"), enough=2, **wide)  # fmt: skip
+    assert Verdict((finding,)).headline == (
+        "On '[EOS]', it is undecided whether the heads cooperate or are redundant."
+    )
+    assert str(finding).endswith("Both heads are needed for 99 % of what they gain together.")
+    assert finding.summary == (
+        "On '[EOS]', judged by l-acc, it is undecided whether the heads cooperate or are redundant "
+        "(mean interaction 0.000)."
+    )
 
 
 def test_findings_are_had_by_metric_and_by_question():
