@@ -39,12 +39,12 @@ class Ablate(Intervention):
 
     Attributes:
         heads: numbers, or (layer, head) pairs.
-        mode: "zero" puts zeros in the place of their outputs, "mean" their mean at the query
-            position over some data, "resample" their outputs on another prompt of it, drawn for
-            each prompt that is run (`heads.replacements` says how).
-        data: what mean and outputs are taken from; for models of counting tasks by default the
+        mode: "zero" replaces their outputs by zeros, "mean" by their mean at the query position
+            over some data, "resample" by their outputs on another prompt of the data, drawn for
+            each prompt that is run (see `heads.replacements`).
+        data: where the mean or the outputs come from; for models of counting tasks, by default the
             training split of their task.
-        seed: of "resample".
+        seed: for "resample".
     """
 
     heads: tuple[HeadName, ...]
@@ -127,9 +127,9 @@ def ablate_heads(
     data: CountsLike | Prompts | None = None,
     seed: int = 0,
 ) -> Iterator[HookedTransformer]:
-    """Take heads out of a model for the length of a `with` block.
+    """Ablate heads of a model inside a `with` block.
 
-    The short way to `Ablate(...).applied(model)`, whose arguments it takes.
+    Short for `Ablate(...).applied(model)`; takes the same arguments.
 
     Example:
         >>> model = cl.example_model()

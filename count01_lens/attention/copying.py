@@ -29,10 +29,10 @@ from count01_lens.tasks.sentences import encode_sentence
 
 @dataclass(frozen=True)
 class CopyFrom(Intervention):
-    """Heads attend, position by position, as on another sentence.
+    """Make heads attend, position by position, as they do on another sentence.
 
     Attributes:
-        source: the sentence whose attention is taken, such as "0011="; those that are run must
+        source: the sentence to take attention from, such as "0011="; sentences that are run must
             have as many tokens up to the patched row.
         heads: numbers, or (layer, head) pairs; None for all.
         at: the row to patch: that of "=", or of the "answer".
@@ -87,7 +87,7 @@ class CopyFrom(Intervention):
             if seen.log_multiplicity(pattern) is not None:
                 raise ValueError(
                     "copy_attention: expected whole sentences, got the compact form, in which "
-                    "tokens have no places; run the model on sequences"
+                    "tokens have no positions; run the model on sequences"
                 )
             return _spread(source[chosen].to(pattern), ~rows.hidden[:, heads])
 
@@ -119,7 +119,7 @@ def copy_attention(
 ) -> Iterator[HookedTransformer]:
     """Attend, position by position, as on another sentence, inside a `with` block.
 
-    The short way to `CopyFrom(...).applied(model)`, whose arguments it takes.
+    Short for `CopyFrom(...).applied(model)`; takes the same arguments.
     """
     with CopyFrom(source, heads, at).applied(model):  # type: ignore[arg-type]
         yield model

@@ -85,9 +85,11 @@ class Ratios(RowIntervention):
     """'0', '1', '2' get attention in the proportion 1 : 1/w01 : 1/w02, as in `patch_attention`.
 
     Attributes:
-        w01, w02: attention of one '0' over that of one '1', and of one '2'; None keeps a head's.
-        ratios: for any counting task, attention of one of its first symbol over that of one of each
-            other, by that symbol: `{"b": 1.0, "c": math.inf}`; those not named keep theirs.
+        w01, w02: attention to one '0' divided by attention to one '1', or to one '2'; None keeps
+            each head's own ratio.
+        ratios: for any counting task, attention to one of its first symbol divided by attention to
+            one of each other symbol, by that symbol: `{"b": 1.0, "c": math.inf}`; those not named
+            keep theirs.
     """
 
     w01: float | None = None
@@ -163,7 +165,7 @@ class Ratios(RowIntervention):
 
 @dataclass(frozen=True)
 class Weights(RowIntervention):
-    """Each token of a type gets the weight you like.
+    """Give each type of token a weight of your choice.
 
     Attributes:
         weights: by token of the model's task, such as `{"0": 1, "1": 1, "=": 0.5}`: how much one
@@ -210,18 +212,19 @@ def patch_attention(
 ) -> Iterator[HookedTransformer]:
     """Give '0', '1', '2' attention in the proportion 1 : 1/w01 : 1/w02, inside a `with` block.
 
-    The short way to `Ratios(...).applied(model)`. Works on sequences of different lengths and on
-    the compact form; nests with `ablate_heads` and with other patches, of which the innermost
-    decides.
+    Short for `Ratios(...).applied(model)`. Works on sequences of different lengths and on the
+    compact form; nests with `ablate_heads` and with other patches, of which the innermost wins.
 
     Args:
         model: any HookedTransformer over the tokens of Count01, or of its counting task.
-        w01: attention of one '0' over that of one '1'. 0 takes all from '0' (and from '2', whose
-            ratio is to '0'), infinity all from '1'; None keeps each head's own ratio, that of its
-            weights, whatever hooks do to scores.
-        w02: attention of one '0' over that of one '2', likewise. Not 0 together with w01 = 0.
-        ratios: the same for any counting task: attention of one of its first symbol over that of
-            one of another, by that symbol, such as {"b": 1.0, "c": float("inf")}.
+        w01: attention to one '0' divided by attention to one '1'. 0 leaves nothing to '0' (nor to
+            '2', whose ratio is to '0'), infinity nothing to '1'; None keeps each head's own ratio,
+            that of its weights, whatever hooks do to scores.
+        w02: attention to one '0' divided by attention to one '2', likewise. It cannot be 0 if w01
+            is.
+        ratios: the same for any counting task: attention to one of its first symbol divided by
+            attention to one of another symbol, by that symbol, such as
+            {"b": 1.0, "c": float("inf")}.
         heads: numbers, or (layer, head) pairs; all by default.
         others: "zero", as in the paper: '[BOS]' and '=' get nothing. "keep": they keep their
             weights, and '0', '1', '2' share the rest.
@@ -248,9 +251,9 @@ def set_attention(
     others: Others = "zero",
     at: At = "=",
 ) -> Iterator[HookedTransformer]:
-    """Give each token of a type the weight you like, inside a `with` block.
+    """Give each type of token a weight of your choice, inside a `with` block.
 
-    The short way to `Weights(...).applied(model)`, whose arguments it takes.
+    Short for `Weights(...).applied(model)`; takes the same arguments.
     """
     with Weights(weights=weights, heads=heads, others=others, at=at).applied(model):  # type: ignore[arg-type]
         yield model

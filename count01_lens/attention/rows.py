@@ -161,8 +161,8 @@ def patchable_heads(model: HookedTransformer, heads: Iterable[HeadName] | None) 
         raise ValueError("model: expected causal attention, in which '=' sees what stands before")
     if model.cfg.n_devices > 1:
         raise ValueError(
-            f"model: expected one device, got {model.cfg.n_devices} (n_devices), between which "
-            "tokens cannot be followed; move the model to one"
+            f"model: expected one device, got {model.cfg.n_devices} (n_devices); move the model to "
+            "one, because tokens cannot be followed between devices"
         )
     every = range(model.cfg.n_layers * model.cfg.n_heads)
     numbers = check_heads(model, every if heads is None else heads)
@@ -192,8 +192,8 @@ class AskingRows:
         if not now.told and bool((pattern == 0).flatten(1, 2).all(dim=1).any()):
             raise ValueError(
                 "attention patch: expected tokens that are attended to, got some that no head "
-                "sees, be it that they are padding, be it that all heads leave them out; hooks in "
-                "a list cannot tell: use the context manager instead"
+                "sees, because they are padding or because all heads ignore them; hooks in a list "
+                "cannot tell which: use the context manager instead"
             )
         if now.padding is not None:
             scores.masked_fill_(_hidden_by(now.padding, now.keys), -math.inf)
@@ -238,8 +238,8 @@ def _hidden_by(mask: Tensor, keys: Int[Tensor, "sample key"]) -> Bool[Tensor, "#
         return mask < -1.0
     raise ValueError(
         "attention patch: expected an attention_mask [sample, position], or one that is added to "
-        f"scores, got one of {mask.dtype} {list(mask.shape)}, of which it is not known what it "
-        "hides; load the model with attn_implementation='eager'"
+        f"scores, got one of {mask.dtype} {list(mask.shape)}, which may hide anything; load the "
+        "model with attn_implementation='eager'"
     )
 
 
@@ -261,8 +261,8 @@ def row_hooks(
         now = seen.attended(scores, hook)
         if this in now.found:
             raise ValueError(
-                f"attention patch: expected layer {now.layer} to attend once in a pass, got its "
-                "attention run again by a hook; run the model from its tokens on"
+                f"attention patch: expected layer {now.layer} to run its attention once in a pass, "
+                "got a hook that runs it again; run the model from its tokens on"
             )
         assert now.keys is not None
         if scores_act():
@@ -285,8 +285,8 @@ def row_hooks(
 
     if isinstance(seen, GivenTokens) and not shows_masks(model):
         raise ValueError(
-            "fwd_hooks: expected a native bridge, got one to another library, of whose masks hooks "
-            "in a list are not told; use the context manager instead"
+            "fwd_hooks: expected a native bridge, got one to another library, whose masks hooks in "
+            "a list cannot see; use the context manager instead"
         )
     hooks: list[tuple[str, Hook]] = []
     for layer, chosen, heads in heads_by_layer(model, numbers):

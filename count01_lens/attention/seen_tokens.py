@@ -86,7 +86,7 @@ class SeenTokens:
             raise ValueError(
                 f"attention patch: expected a pattern over the tokens {list(keys.shape)} that were "
                 f"embedded, got one over {[scores.shape[0], scores.shape[-1]]}; hooks must not "
-                "change how many there are"
+                "change their number"
             )
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from count01_lens.attention.patches import Ratios, check_ratio
 from count01_lens.common.progress import track
-from count01_lens.common.text import short
+from count01_lens.common.text import number, plural
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.readout import attention_ratios, ratio_names
@@ -77,8 +77,9 @@ class RatioSweep:
         return pd.DataFrame(columns)
 
     def __repr__(self) -> str:
-        text = self.table.to_string(index=False, float_format=short)
-        return f"{self.s_acc.shape[1]} heads over {len(self.values)} values of {self.ratio}\n{text}"
+        text = self.table.to_string(index=False, float_format=number, na_rep="–")
+        heads, values = plural(self.s_acc.shape[1], "head"), plural(len(self.values), "value")
+        return f"{heads} over {values} of {self.ratio}\n{text}"
 
 
 def sweep_attention(
@@ -95,10 +96,11 @@ def sweep_attention(
         model: any HookedTransformer over the tokens of the task.
         ratio: "w01", with w02 infinite ('2' gets nothing), or "w02", with w01 = 1. In other tasks
             "w", the first symbol and another one, such as "wab".
-        values: the grid, 0 and infinity allowed; by default both, and 41 values from 1e-4 to 1e4.
-        task: a counting task, or a data set of Count01; by default that which the model was made
-            for (`task_of`), or the paper's.
-        progress: whether to show it; None in a terminal only.
+        values: the grid, 0 and infinity allowed; by default these two and 41 values from 1e-4 to
+            1e4.
+        task: a counting task, or a data set of Count01; by default the task that the model was made
+            for (`task_of`), or else the paper's.
+        progress: whether to show progress; None shows it in a terminal only.
 
     Example:
         >>> sweep = cl.sweep_attention(cl.example_model(), "w01", values=[0.5, 1.0, 2.0])

@@ -302,7 +302,7 @@ def test_attention_by_itself_is_refused():
 
         with (
             ONE.hooks([("blocks.0.attn.hook_z", again)]),
-            pytest.raises(ValueError, match="attend once in a pass"),
+            pytest.raises(ValueError, match="run its attention once in a pass"),
         ):
             ONE(A)
 
