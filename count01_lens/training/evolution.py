@@ -65,9 +65,9 @@ def head_evolution(
 
     Args:
         result: of `train` or `load_run`, with snapshots of these epochs.
-        epochs: by default all that were kept.
+        epochs: by default all of which snapshots were kept.
         splits: the data set of Count01; by default that of the run. Other tasks have their own.
-        progress: whether to show it; None in a terminal only.
+        progress: whether to show progress; None shows it in a terminal only.
 
     Returns:
         a row per model, epoch and head: the columns of `head_metrics`, and model, seed, epoch.

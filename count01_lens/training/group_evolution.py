@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from count01_lens.common.text import number, plural, written_signed
 from count01_lens.heads.games import shapley_values
 from count01_lens.heads.group_measures import (
     GroupValues,
@@ -45,13 +46,23 @@ class GroupEvolution:
         epochs = self.table["epoch"]
         last = self.table[epochs == epochs.max()].groupby("metric", sort=False)["mean_interaction"]
         models = self.table["model"].nunique()
+        n = epochs.nunique()
+        when = (
+            plural(n, "epoch")
+            + f", {number(epochs.min())}"
+            + (f" to {number(epochs.max())}" if n > 1 else "")
+        )
         lines = [
-            f"{models} models at {epochs.nunique()} epochs, {epochs.min()} to {epochs.max()}; mean "
-            "interaction of two heads at the last, and over models from … to:"
+            f"{plural(models, 'model')} at {when}. Mean interaction of two heads after the last"
+            f"{', in the mean over models (lowest to highest)' if models > 1 else ''}:"
         ]
         lines += [
-            f"{METRICS[str(metric)].label}: {found.mean():+.4f} ({found.min():+.4f} to "
-            f"{found.max():+.4f})"
+            f"{METRICS[str(metric)].label}: {written_signed(found.mean(), '.4f')}"
+            + (
+                f" ({written_signed(found.min(), '.4f')} to {written_signed(found.max(), '.4f')})"
+                if models > 1
+                else ""
+            )
             for metric, found in last
         ]
         return "\n".join(lines)
@@ -69,20 +80,20 @@ def group_evolution(
 ) -> GroupEvolution:
     """Measure what heads are worth together, after each of some epochs, for all models of a run.
 
-    The mean interaction over pairs is exact in every case: it follows from the groups at the ends,
-    of one head and of all but one (`heads.ends`). Which pairs cooperate, what each head
-    is worth and how large a group has to be need all groups: seconds for a model of 16 heads at
-    one moment, and minutes if a probe is to be fitted to each.
+    The mean interaction over pairs is always exact: it follows from the groups at the ends, of one
+    head and of all but one (`heads.ends`). All groups are needed to tell which pairs cooperate,
+    what each head is worth and how large a group has to be; for 16 heads, each moment then takes
+    seconds, or minutes if a probe is fitted to each group.
 
     Args:
         result: of `train` or `load_run`, with snapshots of these epochs.
-        epochs: by default all that were kept.
+        epochs: by default all of which snapshots were kept.
         splits: the data set of Count01; by default that of the run. Other tasks have their own.
         steps: instead of epochs, steps of which snapshots were kept, such as early ones
-            (`first_epoch_steps` of `train`); the tables then have parts of epochs.
+            (`first_epoch_steps` of `train`); epochs in the tables are then fractions.
         groups: "all" of them, or those at the "ends" only, for l-acc, ROC AUC and '[EOS]' l-acc.
         probes: the same for s-acc, which needs a fit for each group.
-        progress: whether to show it; None in a terminal or notebook only.
+        progress: whether to show progress; None shows it in a terminal or notebook only.
 
     Returns:
         two tables. Ctrl-C keeps the moments that are done.

@@ -6,6 +6,7 @@ computes only the stacks that are new.
 """
 
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
@@ -16,9 +17,11 @@ from typing import Any
 import pandas as pd
 import torch
 
-from count01_lens.common.storage import json_bytes, write_atomically
+from count01_lens.common.outputs import Outputs
+from count01_lens.common.storage import json_bytes
+from count01_lens.common.text import plural
 from count01_lens.common.types import HookedTransformer
-from count01_lens.common.validation import check_int, check_ints
+from count01_lens.common.validation import check_int, check_seeds
 from count01_lens.common.versions import library_versions
 from count01_lens.jobs.job import Job
 from count01_lens.jobs.outcome import Outcome, Status
@@ -34,6 +37,7 @@ from count01_lens.training.training_run import train
 
 _VERSION = "1"
 _MOST_MODELS, _MOST_HEADS = 50, 400  # of a stack: beyond, a larger one is no faster per model
+_MOST_TRAININGS = 1_000_000  # and jobs, which are made before the first is run
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +71,9 @@ class ModelSweep:
                 return hooked_transformer(raw, shape, self.task)
         raise ValueError(f"expected a recipe and a seed of the sweep, got {config} and {seed}")
 
-    def __repr__(self) -> str:
-        done = f"{len(self.models):,} models, {len(self.heads):,} heads"
-        if self.models.empty:
-            return done
+    @property
+    def summary(self) -> pd.DataFrame:
+        """A row per recipe: what varies, how many models, their accuracies, successful heads."""
         varied = varied_columns(self.configs) or ["n_heads", "d_embed"]
         table = self.models.groupby(varied, dropna=False).agg(
             models=("seed", "size"),
@@ -80,17 +83,23 @@ class ModelSweep:
         )
         good = self.heads.assign(is_good=self.heads["category"] == "successful")
         table["successful heads"] = good.groupby(varied, dropna=False)["is_good"].mean()
-        return f"{done}\n{table.to_string(float_format='{:.4f}'.format)}"
+        return table
+
+    def __repr__(self) -> str:
+        done = f"{plural(len(self.models), 'model')}, {plural(len(self.heads), 'head')}"
+        if self.models.empty:
+            return done
+        return f"{done}\n{self.summary.to_string(float_format='{:.4f}'.format, na_rep='–')}"
 
 
 def model_grid(
     base: TrainConfig | None = None, **axes: Sequence[Any]
 ) -> tuple[list[TrainConfig], list[str]]:
-    """Combine values of fields of `TrainConfig` and `ModelConfig` in all ways.
+    """Make a recipe for every combination of values of fields of `TrainConfig` and `ModelConfig`.
 
     Args:
-        base: gives all other fields. Its d_head is kept only where neither d_embed nor n_heads
-            varies; otherwise it is d_embed // n_heads, unless given.
+        base: the values of all other fields. Its d_head is kept only where neither d_embed nor
+            n_heads varies; otherwise it is d_embed // n_heads, unless given.
         axes: by the name of a field, such as n_heads=[1, 2, 4].
 
     Returns:
@@ -107,6 +116,10 @@ def model_grid(
             raise ValueError(f"expected fields of {sorted(base.fields())}, got {name!r}")
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ValueError(f"{name}: expected a list of values, got {values!r}")
+    if (many := math.prod(map(len, axes.values()))) > _MOST_TRAININGS:
+        raise ValueError(
+            f"expected at most {_MOST_TRAININGS:,} combinations, got {many:,}; give fewer values"
+        )
     configs, impossible = [], []
     for chosen in itertools.product(*axes.values()):
         given = dict(zip(axes, chosen, strict=True))
@@ -130,32 +143,42 @@ def sweep_models(
     executor: Executor | None = None,
     time_limit: float | None = None,
     progress: bool | Callable[[Status], None] | None = None,
+    force: bool = False,
 ) -> ModelSweep:
     """Train every recipe with every seed, and measure every head.
 
     Args:
         configs: recipes, such as those of `model_grid`.
-        seeds: of the models; each recipe is trained with all of them.
-        directory: gets `heads.csv`, `models.csv` and `sweep.json`; results are in `jobs` there.
+        seeds: each recipe is trained with all of them.
+        directory: where `heads.csv`, `models.csv` and `sweep.json` are written; `jobs` there keeps
+            results.
         task: what to train on; Count01 by default, with the data of each recipe's `data_seed`.
-        per_job: models in a stack; up to 50 by default, fewer if they have many heads. Another
-            number makes other jobs, which find none of the old results.
-        workers: processes; see `run_jobs`, also for the others.
+        per_job: models in a stack; up to 50 by default, fewer if they have many heads. With another
+            number, no old results are found.
+        workers: the number of processes; see `run_jobs`, also for what follows.
         executor: where to run instead, such as that of `dask_executor`.
         time_limit: seconds per job.
         progress: whether to show it.
+        force: whether to overwrite files of these names that no sweep wrote.
     """
     recipes = tuple(dict.fromkeys(configs))
     if not recipes or not all(isinstance(config, TrainConfig) for config in recipes):
         raise TypeError(f"configs: expected a list of TrainConfig, got {configs!r}")
-    numbers = list(dict.fromkeys(check_ints("seeds", seeds, at_least=0)))
+    numbers = list(dict.fromkeys(check_seeds(seeds)))
     if not numbers:
         raise ValueError("seeds: expected at least one, got none")
+    if (many := len(recipes) * len(numbers)) > _MOST_TRAININGS:
+        raise ValueError(
+            f"expected at most {_MOST_TRAININGS:,} models, got {many:,}: {len(recipes):,} recipes "
+            f"with {len(numbers):,} seeds each; give fewer"
+        )
     if per_job is not None:
         check_int("per_job", per_job, at_least=1)
     language_of(task)  # raises if it is none
     task = None if isinstance(task, Count01) else task
     out = Path(directory)
+    outputs = Outputs(out, "sweep-models", force=force)
+    outputs.check("heads.csv", "models.csv", "sweep.json")
     jobs = {
         job: number
         for number, config in enumerate(recipes)
@@ -171,7 +194,6 @@ def sweep_models(
     for name in ("models", "heads"):
         found = [_described(value[name], number, recipes[number]) for value, number in values]
         tables[name] = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
-        write_atomically(out / f"{name}.csv", tables[name].to_csv(index=False).encode())
     about = {
         "configs": [config.to_dict() for config in recipes],
         "seeds": numbers,
@@ -180,7 +202,8 @@ def sweep_models(
         "models": len(tables["models"]),
         "jobs_without_result": len(jobs) - len(done),
     }
-    write_atomically(out / "sweep.json", json_bytes(about))
+    files = {f"{name}.csv": table.to_csv(index=False).encode() for name, table in tables.items()}
+    outputs.write(files | {"sweep.json": json_bytes(about)})
     return ModelSweep(recipes, tables["models"], tables["heads"], outcome, store, task)
 
 

@@ -29,6 +29,7 @@ Decay = Literal["linear", "cosine", "none"]
 OptimiserName = Literal["adamw", "adam", "sgd"]
 Precision = Literal["float32", "float64"]
 SecondTask = Literal["end", "copy", "other_token"]
+MOST_EPOCHS = 500_000  # the history of a run is kept in memory, and written after every epoch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class TrainConfig:
 
     Attributes:
         model: shape and initialisation of the model.
-        epochs: passes over the training split.
+        epochs: passes over the training split, at most 500,000.
         batch_size: sentences per step; the last batch of an epoch may be smaller.
         learning_rate: at the start.
         decay: "linear" takes the learning rate to zero over the run, "cosine" too, along half a
@@ -77,8 +78,8 @@ class TrainConfig:
             "learning_rate": check_number("learning_rate", self.learning_rate, above=0),
             "data_seed": check_seed(self.data_seed),
         }
-        for name in ("epochs", "batch_size"):
-            checked[name] = check_int(name, getattr(self, name), at_least=1)
+        checked["epochs"] = check_int("epochs", self.epochs, at_least=1, at_most=MOST_EPOCHS)
+        checked["batch_size"] = check_int("batch_size", self.batch_size, at_least=1)
         for name in ("weight_decay", "eos_weight", "dropout"):
             checked[name] = check_number(name, getattr(self, name))
         vars(self).update(checked)
@@ -92,10 +93,10 @@ class TrainConfig:
 
     @classmethod
     def paper(cls) -> "TrainConfig":
-        """The recipe that comes closest to the numbers that the paper prints.
+        """The recipe whose models come closest to the numbers in the paper.
 
-        The paper does not tell its own. `python -m experiments.find_recipe` searched for it, and
-        docs/recipe.md says what it found.
+        The paper does not state its recipe. `python -m experiments.find_recipe` searched for it;
+        docs/recipe.md says what was found.
         """
         model = ModelConfig(output="residual", qkv_bias=True)
         return cls(model=model, batch_size=256, learning_rate=3e-4, decay="cosine")
@@ -135,7 +136,7 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
-        """Read what `to_dict` wrote; fields that it did not know then have their defaults."""
+        """Read what `to_dict` wrote; fields that are missing get their defaults."""
         return cls(**{**values, "model": ModelConfig(**values["model"])})
 
 

@@ -146,9 +146,15 @@ class TrainingRun(Mapping[int, Rows]):
                     f"{path}: expected a directory, got a file; choose another directory"
                 )
         if not run.exists():
-            entries = sorted(run.parent.iterdir()) if run.parent.exists() else []
-            names = [entry.name for entry in entries if not storage.is_temporary(entry)]
-            foreign = [name for name in names if name not in (".lock", "snapshots")]
+            # A run that was killed at its very beginning has left a lock and no snapshots.
+            left = [run.parent / ".lock", run.parent / "snapshots"]
+            entries = [entry for place in (run.parent, left[1]) if place.exists()
+                       for entry in sorted(place.iterdir()) if entry not in left]  # fmt: skip
+            foreign = [
+                entry.relative_to(run.parent).as_posix()
+                for entry in entries
+                if not storage.is_temporary(entry)
+            ]
             if foreign:
                 raise RunDirectoryError(
                     f"{run.parent}: expected an empty directory or a training run, got "

@@ -29,15 +29,14 @@ from count01_lens.training.training_run import TrainResult, history_frame
 def load_run(directory: str | PathLike[str]) -> TrainResult:
     """Read a run that `train(..., directory=...)` stores, from its directory alone.
 
-    Of a run that is not finished this gives what there is up to the last complete epoch, and says
-    so; it may be read while it is trained. The data set is drawn anew from the recipe or the task,
-    and compared with the checksum of the one that models were trained on. Where that is another, as
-    of splits of your own, the run is read without it (`result.splits` is None), and what needs data
-    asks for them.
+    An unfinished run is read up to its last complete epoch, and says that it is unfinished; it may
+    still be training. The data set is drawn anew from the recipe or the task, and compared with the
+    checksum of the one that models were trained on. If it is not the same, as with splits of your
+    own, the run is read without data (`result.splits` is None), and what needs data asks for them.
 
     Raises:
-        RunDirectoryError: there is no such directory, it is no run, a file is damaged, the run is
-            of another version of the library, or has no complete epoch yet.
+        RunDirectoryError: the directory does not exist or holds no run, a file is damaged, the run
+            is of another version of the library, or has no complete epoch yet.
 
     Example:
         >>> config = cl.TrainConfig(model=cl.ModelConfig(d_embed=8, n_heads=2), epochs=1)

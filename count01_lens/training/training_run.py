@@ -9,25 +9,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 
-from count01_lens.common.progress import epochs_shown
+from count01_lens.common.progress import epochs_shown, in_notebook
 from count01_lens.common.text import listed, plural
 from count01_lens.common.types import HookedTransformer
-from count01_lens.common.validation import check_int, check_ints
+from count01_lens.common.validation import check_int, check_ints, check_seeds
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.models.build import hooked_transformer, language_of
 from count01_lens.models.checkpoints import save_checkpoint
+from count01_lens.models.parameters import check_size
 from count01_lens.tasks.count01 import Count01
 from count01_lens.tasks.counting import CountingLanguage
 from count01_lens.tasks.counting_task import CountingTask
 from count01_lens.tasks.dataset import Splits, make_splits
+from count01_lens.training.live import Viewer, watched
 from count01_lens.training.recipe import TrainConfig, check_stackable, steps_per_epoch
 from count01_lens.training.run_directory import TrainingRun
 from count01_lens.training.stack import Rows, count_form_of, raw_of
 from count01_lens.training.wide_trainer import trainer_of
+
+_MOST_MODELS = 10_000  # what a run is must fit into the head of a file
+_COPIES = 3  # of the parameters at least: themselves, their gradients, the optimiser's
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +62,7 @@ class TrainResult:
     def __repr__(self) -> str:
         config, recipes = self.configs[0], len(set(self.configs))
         last = self.history.groupby("model").last()
-        epochs, when = f"{config.epochs} epochs", "training"
+        epochs, when = plural(config.epochs, "epoch"), "training"
         if (done := int(self.history["epoch"].max())) < config.epochs:
             epochs, when = f"unfinished, {done} of {epochs}", f"epoch {done}"
         accuracies = [
@@ -66,10 +72,11 @@ class TrainResult:
         by = f" by {recipes} recipes" if recipes > 1 else ""
         seeds = listed(list(dict.fromkeys(self.seeds)))
         return (
-            f"{plural(len(self.seeds), 'model')} with {config.model.n_heads} heads{by}, "
-            f"{epochs}; seeds {seeds}\n"
+            f"{plural(len(self.seeds), 'model')} with "
+            f"{plural(config.model.n_heads, 'head')}{by}, "
+            f"{epochs}; {'seed' if seeds.isdecimal() else 'seeds'} {seeds}\n"
             f"accuracy after {when}: {', '.join(accuracies)}\n"
-            f"stored {f'in {self.directory}' if self.directory else 'nowhere'}"
+            f"{f'stored in {self.directory}' if self.directory else 'not stored on disk'}"
         )
 
     @cached_property
@@ -157,22 +164,25 @@ def train(
     snapshot_epochs: Iterable[int] | None = None,
     first_epoch_steps: Iterable[int] = (),
     progress: bool | None = None,
+    live: bool | Viewer = False,
 ) -> TrainResult:
     """Train one model for each config and each seed, all together.
 
     Args:
         config: a recipe, or several whose models have one shape.
-        seeds: of initialisation and batch order. A model depends on its own seed and recipe
-            only, not on the others of the stack (up to rounding).
+        seeds: for initialisation and batch order. A model depends on its own seed and recipe only,
+            not on the other models of the stack (up to rounding).
         task: what to train on, with its data; Count01 by default.
         splits: the data of Count01; drawn with `config.data_seed` by default.
-        directory: where to keep the run. A run that was stopped, at any moment and in any way, goes
-            on where it was and ends with the same bits (on the same machine, with the same
-            versions and the same stack). A finished one is read.
-        snapshot_epochs: after which epochs to keep the parameters; by default all, and 0.
-        first_epoch_steps: steps of the first epoch after which to keep them, too.
+        directory: where to store the run. A run that was stopped, at any moment and in any way,
+            continues from there and ends with the same bits (on the same machine, with the same
+            versions and the same stack). A finished run is read.
+        snapshot_epochs: epochs after which parameters are kept; by default all of them, 0 included.
+        first_epoch_steps: steps of the first epoch after which parameters are kept, too.
         progress: show a progress bar, or plain lines where there is no terminal; by default,
             only in a terminal or notebook.
+        live: show loss, accuracies and the s-acc of heads while they are trained: True for a widget
+            in a notebook, a `LivePage()` for a page on this machine. Results are the same bits.
 
     Raises:
         TrainingDivergedError: a loss became NaN; names the seed and the step.
@@ -183,8 +193,18 @@ def train(
         >>> len(result.models), int(result.history["epoch"].max())
         (2, 1)
     """
+    viewer = _viewer_of(live)
+    if live is True and progress is None:
+        progress = False  # the widget has a bar
     configs, model_seeds = _stack_of(config, seeds)
     task, splits = _data(task, splits, configs[0])
+    check_size(
+        configs[0].model,
+        configs[0].dtype,
+        language_of(task).d_vocab,
+        n_models=len(configs),
+        copies=_COPIES,
+    )
     snapshot_steps = _snapshot_steps(configs[0], splits, snapshot_epochs, first_epoch_steps)
     path = None if directory is None else Path(directory)
     if path is not None and task is not None:
@@ -195,10 +215,39 @@ def train(
         state = run.load_state() or trainer.initial_state()
         epochs = configs[0].epochs
         if state.epoch < epochs:
-            with epochs_shown(epochs, state.epoch, len(configs), progress) as show:
-                trainer.run(state, show)
+            with (
+                epochs_shown(epochs, state.epoch, len(configs), progress) as show,
+                watched(viewer, run, state) as after_epoch,
+            ):
+
+                def show_all(line: Mapping[str, Any]) -> None:
+                    show(line)
+                    after_epoch()
+
+                trainer.run(state, show_all)
     history = history_frame(state.history, model_seeds)
     return TrainResult(configs, model_seeds, history, run, path, task, splits)
+
+
+def _viewer_of(live: bool | Viewer) -> Viewer | None:
+    """What shows a training; raise if there is nothing to show it in."""
+    if live is False:
+        return None
+    if live is not True:
+        able = all(callable(getattr(live, name, None)) for name in ("follow", "changed"))
+        if isinstance(live, type) or not able:
+            raise TypeError(
+                f"live: expected True, False or a viewer such as cl.LivePage(), got {live!r}"
+            )
+        return live
+    if not in_notebook():
+        raise ValueError(
+            "live: expected a notebook to show a widget in, got a program without one; use "
+            "live=cl.LivePage(), which serves a page on this machine"
+        )
+    from count01_lens.views.live_widget import LiveWidget
+
+    return LiveWidget()
 
 
 def _data(
@@ -223,7 +272,7 @@ def _stack_of(
     if isinstance(config, str) or not isinstance(config, Iterable):
         raise TypeError(f"config: expected a TrainConfig or several, got {config!r}")
     configs = tuple(config)
-    seeds = check_ints("seeds", seeds, at_least=0)
+    seeds = check_seeds(seeds)
     if not configs or not seeds:
         raise ValueError(
             f"expected at least one config and one seed, got {len(configs)} and {len(seeds)}"
@@ -231,6 +280,11 @@ def _stack_of(
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds: expected each one once, got {seeds}")
     check_stackable(configs)
+    if len(configs) * len(seeds) > _MOST_MODELS:
+        raise ValueError(
+            f"expected at most {_MOST_MODELS:,} models that are trained together, got "
+            f"{len(configs) * len(seeds):,}; train some at a time, or sweep over them"
+        )
     stack = [(config, seed) for config in configs for seed in seeds]
     return tuple(config for config, _ in stack), tuple(seed for _, seed in stack)
 

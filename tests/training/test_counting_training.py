@@ -193,7 +193,7 @@ def test_commands_need_no_task_once_a_model_is_stored(tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["up_to"], found["n_sentences"]) == (20, 21**5)
-    done = run("analyze", checkpoint)
+    done = run("analyze", checkpoint, "--wide")
     assert done.returncode == 0, done.stderr
     assert "wab" in done.stdout
     for wrong in (["--task", "minority"], ["--task", "majority", "--data-seed", "3"]):

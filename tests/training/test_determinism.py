@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.commands import LARGE, SMALL, TRAIN, sums_of
+from tests.processes import started
 
 pytestmark = pytest.mark.slow
 
@@ -32,17 +33,15 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).parent / "count01-lens"
 
 
-def started(directory: Path, size: str, threads: int, seed: int, workers: int, **more: str):
+def commands(directory: Path, size: str, threads: int, seed: int, workers: int, **more: str):
     """Start all commands in a process of its own, in a directory of its own."""
     directory.mkdir(parents=True)
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.attacks.commands", size, "out", str(workers), str(seed)],
+    return started(
+        sys.executable, "-m", "tests.attacks.commands", size, "out", workers, seed,
         cwd=directory,
         env={**environment(threads, seed), **more},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def environment(threads: int, seed: int) -> dict[str, str]:
@@ -54,15 +53,17 @@ def environment(threads: int, seed: int) -> dict[str, str]:
 def run_twice(directory: Path, size: str, workers: int) -> dict[Path, str]:
     """Run everything in two processes that have little in common; return what each printed."""
     elsewhere = {"TZ": "Asia/Tokyo", "LC_ALL": "C", "SOURCE_DATE_EPOCH": "1", "COLUMNS": "50"}
-    processes = {
-        directory / "a": started(directory / "a", size, 1, 1, 0),
-        directory / "b" / "deeper": started(
-            directory / "b" / "deeper", size, 2, 4242, workers, **elsewhere
-        ),
-    }
-    ended = {place: process.communicate() for place, process in processes.items()}
-    for place, process in processes.items():
-        assert process.returncode == 0, ended[place][1]
+    places = directory / "a", directory / "b" / "deeper"
+    with (
+        commands(places[0], size, 1, 1, 0) as one,
+        commands(places[1], size, 2, 4242, workers, **elsewhere) as other,
+    ):
+        ended = {
+            place: process.communicate()
+            for place, process in zip(places, (one, other), strict=True)
+        }
+    for process, (_, errors) in zip((one, other), ended.values(), strict=True):
+        assert process.returncode == 0, errors
     return {place: printed for place, (printed, _) in ended.items()}
 
 

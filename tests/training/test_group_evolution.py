@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import count01_lens as cl
+from count01_lens.common.text import written_signed
 from count01_lens.heads.group_numbers import OF_ALL, OF_ENDS, group_numbers
 from count01_lens.training import evolution
 from tests.helpers import TINY
@@ -115,6 +116,9 @@ def test_it_says_what_came_out(found):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         told = repr(found).splitlines()
-    assert told[0].startswith("2 models at 2 epochs, 0 to 3; mean interaction of two heads")
+    assert told[0] == (
+        "2 models at 2 epochs, 0 to 3. Mean interaction of two heads after the last, in the mean "
+        "over models (lowest to highest):"
+    )
     last = found.table[(found.table["epoch"] == 3) & (found.table["metric"] == "l_acc")]
-    assert told[1].startswith(f"l-acc: {last['mean_interaction'].mean():+.4f} (")
+    assert told[1].startswith(f"l-acc: {written_signed(last['mean_interaction'].mean(), '.4f')} (")

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,8 @@ from count01_lens.common.parsing import parse_axis
 from count01_lens.training.evolution import head_metrics
 from count01_lens.training.model_sweep import train_stack, varied_columns
 from count01_lens.training.recipe import training_cost
-from tests.helpers import PROGRAM, run
+from tests.helpers import PROGRAM, run, within
+from tests.processes import started
 
 SHORT = cl.TrainConfig(epochs=2, batch_size=700)
 GRID, _ = cl.model_grid(SHORT, n_heads=[1, 2], d_embed=[2, 4])
@@ -206,18 +206,14 @@ def test_the_command_line_goes_on_after_an_interrupt_and_a_kill(tmp_path):
     out = tmp_path / "stopped"
     for blow, code in [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]:
         known = _results(out)
-        process = subprocess.Popen(
-            [str(PROGRAM), "sweep-models", "--out", str(out), *grid],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
+        with started(
+            PROGRAM, "sweep-models", "--out", out, *grid,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "NO_COLOR": "1"},
-        )
-        deadline = time.monotonic() + 120
-        while _results(out) < known + 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(blow)
-        _, errors = process.communicate(timeout=60)
+        ) as process:  # fmt: skip
+            assert within(120, lambda expected=known + 3: _results(out) >= expected)
+            process.send_signal(blow)
+            _, errors = process.communicate(timeout=120)
         assert process.returncode == code
         assert ("the same command goes on" in errors) == (blow == signal.SIGINT)
     assert 6 <= _results(out) < 16
@@ -251,7 +247,7 @@ def test_the_command_line_says_what_is_wrong(tmp_path):
     assert not out.exists()
     done = run("sweep-models", "--out", out, "--dask", "nowhere")
     assert done.returncode == 2
-    assert done.stderr.startswith("count01-lens: dask: expected an address such as tcp://host:87")
+    assert done.stderr.startswith("count01-lens: --dask: expected an address such as tcp://host:87")
 
 
 def test_the_command_line_leaves_out_what_is_impossible_and_reports_failures(tmp_path):

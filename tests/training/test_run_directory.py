@@ -7,6 +7,8 @@ import sys
 import textwrap
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from count01_lens.training.recipe import TrainConfig
 from count01_lens.training.run_directory import RunDirectoryError, TrainingRun
 from count01_lens.training.training_run import train
 from tests.helpers import QUICK, SPLITS
+from tests.processes import started
 
 SCRIPT = textwrap.dedent(
     """
@@ -38,17 +41,17 @@ SCRIPT = textwrap.dedent(
 )
 
 
-def start(directory: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(directory)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "started\n"
-    return process
+@contextmanager
+def training(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", SCRIPT, directory]
+    with started(*command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "started\n"
+        yield process
 
 
 def finish(directory: Path) -> None:
-    process = start(directory)
-    process.communicate()
+    with training(directory) as process:
+        process.communicate()
     assert process.returncode == 0
 
 
@@ -65,10 +68,10 @@ def kill_and_resume(directory: Path, undisturbed: dict[str, bytes], seed: int, k
     rng = np.random.default_rng(seed)
     killed = 0
     for _ in range(kills):
-        process = start(directory)
-        time.sleep(float(rng.uniform(0, 0.25)))
-        process.send_signal(signal.SIGKILL)
-        output, _ = process.communicate()
+        with training(directory) as process:
+            time.sleep(float(rng.uniform(0, 0.25)))
+            process.send_signal(signal.SIGKILL)
+            output, _ = process.communicate()
         killed += "done" not in output
     finish(directory)
     assert contents(directory) == undisturbed

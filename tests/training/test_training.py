@@ -441,5 +441,5 @@ def test_a_result_says_in_three_lines_what_it_is(tmp_path):
         f"stored in {tmp_path / 'run'}",
     ]
     alone = repr(train(QUICK, seeds=[5], splits=SPLITS))
-    assert alone.startswith("1 model with 3 heads, 3 epochs; seeds 5\n")
-    assert alone.endswith("\nstored nowhere")
+    assert alone.startswith("1 model with 3 heads, 3 epochs; seed 5\n")
+    assert alone.endswith("\nnot stored on disk")
