@@ -106,6 +106,21 @@ def forks(log: str, value: int, then: str):
     time.sleep(600)
 
 
+def forks_away(log: str, value: int, then: str):
+    """Start a helper that nobody finds by its group, but that has all that is open."""
+    if os.fork() == 0:
+        os.setsid()
+        mark(log, value)
+        time.sleep(600)
+    while not calls(Path(log)):
+        time.sleep(0.02)
+    if then == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if then == "hangs":
+        time.sleep(600)
+    return {"square": value**2}
+
+
 def surroundings():
     """What a job sees of the world, after doing its worst to the reply."""
     import numpy
@@ -127,6 +142,10 @@ def changes_its_arguments(values: list[int]):
 
 def pid() -> int:
     return os.getpid()
+
+
+def pid_of(value: int) -> dict[str, int]:
+    return {"value": value, "pid": os.getpid()}
 
 
 def large(value: int):

@@ -56,7 +56,7 @@ def dask_executor(address: str, *, timeout: float = 10.0) -> Iterator[DaskExecut
         timeout: seconds to wait for it. Workers may come and go at any time.
 
     Raises:
-        ClusterError: Dask is not installed, or nobody answers there.
+        ClusterError: Dask is not installed, or no scheduler answers at the address.
     """
     check_number("timeout", timeout, above=0)
     if not isinstance(address, str) or not address.startswith(("tcp://", "tls://")):

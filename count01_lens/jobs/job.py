@@ -22,14 +22,14 @@ ATTEMPTS = 2  # for a job whose process died: the second is alone, with all the 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A function of a module, to be called with a configuration.
+    """A call of a module's function with a configuration.
 
     Args:
         name: what people call it; no part of the key.
-        function: found by its name in other processes, where what it prints goes to stderr, bars
-            of progress too; returns what `results.encode` can write.
+        function: imported by its name in other processes, where all it prints, progress bars too,
+            goes to stderr; returns what `results.encode` can write.
         configuration: its arguments, as plain values, random seeds among them.
-        code_version: change it when the function comes to compute something else.
+        code_version: change it when the function computes something else than before.
         cost: roughly how long it takes, in any unit; long jobs are started first, and the time left
             is worked out from it. No part of the key.
     """
@@ -81,11 +81,14 @@ def _name_of(function: Any) -> str:
     return f"{module}:{name}"
 
 
+State = Literal["done", "failed", "died", "lost"]
+
+
 @dataclass(frozen=True)
 class Report:
     """What comes back from a job."""
 
-    state: Literal["done", "failed", "died", "lost"]
+    state: State
     reason: str = ""
     encoded: bytes = b""
 

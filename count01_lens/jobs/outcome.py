@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from count01_lens.common.progress import in_notebook
+from count01_lens.common.text import plural
 from count01_lens.jobs.job import Job
 from count01_lens.jobs.results import canonical
 
@@ -43,7 +44,9 @@ class Outcome:
             raise JobsFailedError(str(self))
 
     def __str__(self) -> str:
-        lines = [f"{len(self.found) + len(self.new)} jobs done, {len(self.new)} of them now"]
+        lines = [
+            f"{plural(len(self.found) + len(self.new), 'job')} done, {len(self.new)} of them now"
+        ]
         by_reason: dict[str, list[Job]] = {}
         for failure in self.failed:
             by_reason.setdefault(failure.reason, []).append(failure.job)
@@ -51,8 +54,9 @@ class Outcome:
             more = f" (and {len(others)} more in the same way)" if others else ""
             lines += [f"failed: {job.name} {canonical(job.configuration)}{more}", reason]
         if self.left:
-            why = f"{len(self.left)} jobs not run, because the executor broke: {self.broken}"
-            lines += [why, "The same command goes on where it was."]
+            left = plural(len(self.left), "job")
+            lines.append(f"{left} not run, because the executor broke: {self.broken}")
+            lines.append("Run the same command again to go on from here.")
         return "\n".join(lines)
 
 
@@ -73,7 +77,7 @@ class Status:
     def __str__(self) -> str:
         left = "" if self.seconds_left is None else f", about {_in_words(self.seconds_left)} left"
         running = f"{self.running} running, " if self.running else ""
-        return f"{self.done}/{self.total} jobs done, {running}{self.failed} failed{left}"
+        return f"{self.done}/{plural(self.total, 'job')} done, {running}{self.failed} failed{left}"
 
 
 def view_of(

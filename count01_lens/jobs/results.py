@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 
 from count01_lens.common import storage
-from count01_lens.common.bundle import Bundle, bundle_bytes, read_bundle
+from count01_lens.common.bundle import Bundle, bundle_bytes, open_bundle, read_bundle
 
 if TYPE_CHECKING:
     from count01_lens.jobs.job import Job
@@ -49,6 +49,15 @@ class Result:
     identity: dict[str, Any]
     seconds: float
     versions: dict[str, str]
+
+
+def is_result_of(job: "Job", encoded: Any) -> bool:
+    """Whether something is the bytes that `encode` makes of a result of this job."""
+    try:
+        result = decode(open_bundle(encoded, KIND, "result"))
+    except (storage.DamagedFileError, LookupError, TypeError, ValueError):
+        return False
+    return canonical(result.identity) == job.identity
 
 
 class ResultStore:

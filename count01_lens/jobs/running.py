@@ -24,14 +24,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from count01_lens.common.threads import one_thread
 from count01_lens.common.validation import check_int, check_number
 from count01_lens.common.versions import library_versions
-from count01_lens.jobs.job import ATTEMPTS, Job, Report, perform, perform_apart
+from count01_lens.jobs.job import ATTEMPTS, Job, Report, State, perform, perform_apart
 from count01_lens.jobs.outcome import Failure, Outcome, Status, view_of
-from count01_lens.jobs.results import ResultStore
+from count01_lens.jobs.results import ResultStore, is_result_of
 from count01_lens.jobs.supervision import Processes
 
 _IN_FLIGHT = 1000  # as many jobs as a given executor has to choose from
@@ -46,23 +46,25 @@ def run_jobs(
     time_limit: float | None = None,
     progress: bool | Callable[[Status], None] | None = None,
 ) -> Outcome:
-    """Run the jobs that have no result yet, and keep each result as soon as it is there.
+    """Run the jobs that have no result yet, and store each result as soon as it is ready.
 
-    Those of the highest cost are started first, so that no long one is left to the end.
+    Jobs of the highest cost start first, so that no long one is left to the end.
 
-    On Ctrl-C what is running is stopped, what is finished is kept, and KeyboardInterrupt goes on.
-    (A given executor is asked to cancel; what it cannot cancel ends by itself, and is lost.)
+    On Ctrl-C, running jobs are stopped, results of finished ones are kept, and KeyboardInterrupt is
+    raised. (An executor of your own is asked to cancel; what it cannot cancel runs to its end, and
+    its result is lost.)
 
     Args:
-        jobs: any; of equal ones, one is run.
-        store: where results are; only one process at a time may write there.
+        jobs: any; equal ones are run once.
+        store: where results are kept; only one process at a time may write there.
         executor: where to run, such as that of `dask_executor("tcp://host:8786")`. Its workers
             start a process for each of their threads, and call the functions there.
         workers: without an executor, how many processes; as many as there are cores by default. 0
-            calls the functions right here, for debugging: no time limit, and a crash is a crash.
+            calls the functions in this process, for debugging: without time limit, and a crash ends
+            it.
         time_limit: seconds that a job may take, what its module imports included.
-        progress: called with the status after every job; or True, False, or None to show it only
-            where somebody is likely to look on.
+        progress: called with the status after every job; or True, False, or None to show progress
+            in a terminal or notebook only.
     """
     unique = _unique(jobs)
     if not isinstance(store, ResultStore):
@@ -137,10 +139,14 @@ class _Run:
         while waiting or self.running:
             while waiting and len(self.running) < at_once:
                 job = waiting.popleft()
-                self.running[self._submit(job, attempt)] = job
+                future = self._submit(job, attempt)
+                if future in self.running:
+                    future = _broken("it gave the same future for two jobs")
+                self.running[future] = job
             self._show()
             for future in wait(self.running, return_when="FIRST_COMPLETED").done:
-                job, report = self.running[future], _report_of(future)
+                job = self.running[future]
+                report = _report_of(future, job)
                 if report.state == "died" and attempt + 1 < ATTEMPTS:
                     died.append(job)
                 else:
@@ -170,7 +176,7 @@ class _Run:
     def keep_finished(self) -> None:
         """Save what finished and was not looked at."""
         for future, job in self.running.items():
-            if future.done() and (report := _report_of(future)).state == "done":
+            if future.done() and (report := _report_of(future, job)).state == "done":
                 self.store.save(job, report.encoded)
 
     def _submit(self, job: Job, attempt: int) -> Future[Report]:
@@ -179,9 +185,7 @@ class _Run:
                 perform_apart, job.name, job.identity, library_versions(), self.time_limit, attempt
             )
         except RuntimeError as error:  # it is broken or was shut down
-            future: Future[Report] = Future()
-            future.set_exception(BrokenExecutor(str(error)))
-            return future
+            return _broken(str(error))
 
     def _show(self) -> None:
         running = min(len(self.running), _slots(self.executor)) if self.running else 0
@@ -191,13 +195,30 @@ class _Run:
         self.view(Status(self.total, done, len(self.outcome.failed), running, left))
 
 
-def _report_of(future: Future[Report]) -> Report:
+def _report_of(future: Future[Report], job: Job) -> Report:
+    """What became of a job; what came from elsewhere is believed only if it is of this one."""
     try:
-        return future.result()
+        report: object = future.result()
     except (BrokenExecutor, CancelledError) as error:  # nobody here cancels and then asks
         return Report("lost", f"{type(error).__name__} {error}".rstrip())
     except Exception as error:  # such as Dask's, that all workers died that ever tried it
         return Report("died", "the executor lost it\n" + "".join(traceback.format_exception(error)))
+
+    if (
+        isinstance(report, Report)
+        and report.state in get_args(State)
+        and isinstance(report.reason, str)
+        and (report.state != "done" or is_result_of(job, report.encoded))
+    ):
+        return report
+    return Report("died", f"expected the report of this job, got {report!r:.80}")
+
+
+def _broken(why: str) -> Future[Report]:
+    """The future of a job that an executor did not take."""
+    future: Future[Report] = Future()
+    future.set_exception(BrokenExecutor(why))
+    return future
 
 
 def _slots(executor: Executor) -> int:

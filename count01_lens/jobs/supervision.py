@@ -8,7 +8,7 @@ importing torch takes seconds, and replaced when it died.
   process that hangs in C code with the interpreter locked; and it says where the process was. One
   that cannot even do that, because it was stopped, is ended from outside a little later.
 - A process ends when its input is closed: however its caller ends, it is not left behind. With it
-  end the helpers that it has forked.
+  end the helpers that it has forked, and nobody waits for one that left the group of its process.
 - It is a plain subprocess, because multiprocessing runs the caller's script a second time, and
   forbids children to daemonic processes, which Dask's workers are.
 """
@@ -20,9 +20,11 @@ import os
 import pickle
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +50,7 @@ _SERVE = (
     "from count01_lens.jobs.supervision import serve; serve()"
 )
 _GRACE = 10.0  # seconds, so that a process that has only just started can say where it was
+_LAST_WORDS = 1.0  # seconds to read what an ended process has written
 _of_thread = threading.local()
 
 
@@ -102,6 +105,7 @@ class Child:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._replies: io.BufferedReader
         self.end: Callable[[], object] = lambda: None
         self._stopped = False
 
@@ -113,7 +117,7 @@ class Child:
         process = self._started()
         try:
             with _deadline(process, time_limit) as is_late:
-                is_answered, said = _ask(process, request)
+                is_answered, said = _ask(process, self._replies, request)
         except BaseException:
             self.end()  # or the next call would get the reply to this one
             raise
@@ -142,31 +146,45 @@ class Child:
                 raise ProcessDiedError("it was stopped")
             if self._process is None or self._process.poll() is not None:
                 self.end()
-                self._process = process = subprocess.Popen(
-                    [sys.executable, "-P", "-u", "-c", _SERVE, json.dumps(sys.path)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    env={**os.environ, **_ONE_THREAD, **_KEEP_MEMORY},
-                    # Ctrl-C is for the caller, who decides what it means; and helpers that the
-                    # process forks are found by its group.
-                    start_new_session=True,
-                )
-                threading.Thread(target=_end_helpers, args=[process], daemon=True).start()
-                self.end = weakref.finalize(self, _end, process)
+                self._process, line = _start()
+                self._replies = line.makefile("rb")
+                self.end = weakref.finalize(self, _end, self._process, self._replies, line)
             return self._process
 
 
-def _ask(process: subprocess.Popen[bytes], request: bytes) -> tuple[bool, Any]:
+def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a process; return it and the line on which it replies.
+
+    The line is no pipe, because a socket can be shut from this side: a pipe is open for as long as
+    anybody has its other end, such as a helper that left the group of the process.
+    """
+    line, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-u", "-c", _SERVE, json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=theirs.fileno(),
+            env={**os.environ, **_ONE_THREAD, **_KEEP_MEMORY},
+            # Ctrl-C is for the caller, who decides what it means; and helpers that the process
+            # forks are found by its group.
+            start_new_session=True,
+        )
+    threading.Thread(target=_end_helpers, args=[process, line], daemon=True).start()
+    return process, line
+
+
+def _ask(
+    process: subprocess.Popen[bytes], replies: io.BufferedReader, request: bytes
+) -> tuple[bool, Any]:
     """Return True and the reply; or False, when the process has ended, and its last words."""
     assert process.stdin is not None
-    assert isinstance(process.stdout, io.BufferedReader)
     with suppress(OSError):  # it died already; what it left to read says so
         pickle.dump(request, process.stdin)
         process.stdin.flush()
-    if process.stdout.peek(1)[:1] == pickle.PROTO:
+    if replies.peek(1)[:1] == pickle.PROTO:
         with suppress(EOFError, pickle.UnpicklingError):
-            return True, pickle.load(process.stdout)
-    return False, process.stdout.read().decode(errors="replace")
+            return True, pickle.load(replies)
+    return False, replies.read().decode(errors="replace")
 
 
 @contextmanager
@@ -198,20 +216,23 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _end_helpers(process: subprocess.Popen[bytes]) -> None:
-    """Kill what a process leaves behind: it would keep the pipe open, and its caller waiting."""
+def _end_helpers(process: subprocess.Popen[bytes], line: socket.socket) -> None:
+    """Kill what a process leaves behind, and let nobody wait for a reply of what got away."""
     process.wait()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    time.sleep(_LAST_WORDS)
+    with suppress(OSError):  # it was closed meanwhile
+        line.shutdown(socket.SHUT_RD)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], replies: io.BufferedReader, line: socket.socket) -> None:
     _kill(process)
     process.wait()
-    for pipe in (process.stdin, process.stdout):
+    assert process.stdin is not None
+    for end in (process.stdin, replies, line):
         with suppress(OSError):  # a request that could not be delivered
-            assert pipe is not None
-            pipe.close()
+            end.close()
 
 
 def serve() -> None:

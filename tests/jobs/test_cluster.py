@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pandas as pd
@@ -21,6 +22,7 @@ from tests import job_functions
 from tests.helpers import is_gone, within
 from tests.job_functions import calls, processes
 from tests.jobs.jobs import job, loaded, squares
+from tests.processes import started
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,37 +95,33 @@ def test_a_killed_worker_costs_time_only(store, log, cluster, executor, tmp_path
     assert is_gone(workers[0])
 
 
-def dask(*arguments, **environment) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        start_new_session=True,
-    )
+def dask(program, *arguments) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    return started(
+        sys.executable, "-m", f"distributed.cli.{program}", *arguments,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+    )  # fmt: skip
 
 
 @pytest.mark.slow
 def test_without_its_scheduler_a_run_ends_with_a_clear_account(store, log, tmp_path):
     """Started as users start a cluster; the scheduler is killed while two jobs are running."""
     contact = tmp_path / "scheduler.json"
-    scheduler = dask(
-        "dask_scheduler", "--host", "127.0.0.1", "--port", "0",
-        "--no-dashboard", "--scheduler-file", str(contact),
-    )  # fmt: skip
-    workers: list[subprocess.Popen[str]] = []
+    at_home = ("--host", "127.0.0.1", "--port", "0")
     jobs = [*squares(log, range(3)), *waiting(log, range(10, 14), tmp_path / "go")]
-    try:
+    with ExitStack() as cluster:
+        scheduler = cluster.enter_context(
+            dask("dask_scheduler", *at_home, "--no-dashboard", "--scheduler-file", contact)
+        )
         # It is there before it is written.
         assert within(120, lambda: contact.exists() and contact.read_text().endswith("}"))
         address = json.loads(contact.read_text())["address"]
-        workers += [
-            dask(
+        for _ in range(2):
+            worker = dask(
                 "dask_worker", address, "--nthreads", "1", "--no-dashboard",
-                "--local-directory", str(tmp_path), "--death-timeout", "120",
-            )
-            for _ in range(2)
-        ]  # fmt: skip
+                "--local-directory", tmp_path, "--death-timeout", "120",
+            )  # fmt: skip
+            cluster.enter_context(worker)
 
         def kill_the_scheduler() -> None:
             within(120, lambda: len(calls(log).keys() & set(range(10, 14))) == 2)
@@ -135,11 +133,6 @@ def test_without_its_scheduler_a_run_ends_with_a_clear_account(store, log, tmp_p
         with dask_executor(address) as executor:
             outcome = run_jobs(jobs, store, executor=executor)
         killer.join()
-    finally:
-        for process in (scheduler, *workers):
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
     assert {job.key for job in outcome.new} == {job.key for job in jobs[:3]}
     assert {job.key for job in outcome.left} == {job.key for job in jobs[3:]}
     assert not outcome.failed
@@ -150,6 +143,38 @@ def test_without_its_scheduler_a_run_ends_with_a_clear_account(store, log, tmp_p
     again = run_jobs(jobs, store, workers=2)
     assert (len(again.found), len(again.new)) == (3, 4)
     assert loaded(store, jobs) == [value**2 for value in (0, 1, 2, 10, 11, 12, 13)]
+
+
+def lies(times: int) -> None:
+    """Let a worker of the cluster give wrong reports, so many times: cut off, mixed up, or none."""
+    from count01_lens.jobs import job as module
+
+    honest, earlier = module.perform_apart, []
+
+    def perform_apart(*arguments):
+        report = honest(*arguments)
+        earlier.append(report)
+        if len(earlier) > times:
+            module.perform_apart = honest
+            return report
+        wrong = [module.Report("done", encoded=report.encoded[:-3]), earlier[0], None]
+        return wrong[len(earlier) % 3] if len(earlier) > 1 else wrong[0]
+
+    perform_apart.__module__, perform_apart.__qualname__ = module.__name__, "perform_apart"
+    module.perform_apart = perform_apart
+
+
+@pytest.mark.slow
+def test_workers_that_lie_cost_time_and_no_wrong_result_is_kept(store, log, cluster, executor):
+    jobs = squares(log, range(12))
+    with Client(cluster.scheduler_address, set_as_default=False) as client:
+        client.run(lies, 3)
+        outcome = run_jobs(jobs, store, executor=executor)
+        if outcome.failed:  # lied to twice; the same command tries them again
+            outcome = run_jobs(jobs, store, executor=executor)
+    outcome.check()
+    assert loaded(store, jobs) == [value**2 for value in range(12)]
+    assert sum(calls(log).values()) >= 12 + 3
 
 
 @pytest.mark.slow

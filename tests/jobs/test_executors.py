@@ -7,13 +7,14 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
-from count01_lens.jobs.job import Report, perform
+from count01_lens.common.versions import library_versions
+from count01_lens.jobs.job import Job, Report, perform
 from count01_lens.jobs.outcome import JobsFailedError
 from count01_lens.jobs.running import run_jobs
 from tests import job_functions
 from tests.helpers import is_gone, within
 from tests.job_functions import calls, processes
-from tests.jobs.jobs import job, squares
+from tests.jobs.jobs import job, loaded, squares
 
 
 class BrokenExecutor(Executor):
@@ -61,6 +62,65 @@ def test_jobs_that_an_executor_loses_are_tried_again_and_named_together(store, l
     assert text.count("the executor lost it") == 1
     assert "(and 3 more in the same way)" in text
     assert "three workers died" in text
+
+
+class LyingExecutor(Executor):
+    """Does each job, and then gives something else than its report."""
+
+    def __init__(self, lie, times: int):
+        self.lie, self.times, self.before = lie, times, None
+
+    def submit(self, function, name, identity, versions, time_limit, attempt):
+        report = perform(name, identity, versions)
+        future: Future[object] = Future()
+        self.times -= 1
+        future.set_result(report if self.times < 0 else self.lie(report, self.before or report))
+        self.before = report
+        return future
+
+
+LIES = {
+    "nothing": lambda report, before: None,
+    "no report": lambda report, before: {"state": "done", "encoded": report.encoded},
+    "another word": lambda report, before: Report("finished", encoded=report.encoded),
+    "no bytes": lambda report, before: Report("done", encoded=None),
+    "cut off": lambda report, before: Report("done", encoded=report.encoded[:-1]),
+    "changed": lambda report, before: Report("done", encoded=report.encoded[:-9] + b"x" * 9),
+    "of another job": lambda report, before: Report(
+        "done", encoded=perform("other", OTHER, library_versions()).encoded
+    ),
+    "no reason": lambda report, before: Report("failed", reason=b"bytes"),
+}
+OTHER = Job("other", job_functions.pid_of, {"value": 7}, "1").identity
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_is_no_result_of_a_job_is_never_kept(store, log, lie):
+    """It is tried again, as that of a process that died; and failed, if it comes again."""
+    jobs = squares(log, range(3))
+    outcome = run_jobs(jobs, store, executor=LyingExecutor(LIES[lie], times=99))
+    assert not outcome.new
+    assert not list(store.directory.glob("*.safetensors"))
+    assert {failure.job.key for failure in outcome.failed} == {job.key for job in jobs}
+    assert "expected the report of this job" in str(outcome)
+    outcome = run_jobs(jobs, store, executor=LyingExecutor(LIES[lie], times=1))
+    outcome.check()
+    assert loaded(store, jobs) == [0, 1, 4]
+
+
+def test_an_executor_that_mixes_up_its_futures_loses_no_job_in_silence(store, log):
+    class OneForAll(Executor):
+        future: Future[Report] = Future()
+
+        def submit(self, function, /, *arguments, **more):
+            return self.future
+
+    threading.Timer(0.5, OneForAll.future.set_result, [Report("failed", "no luck")]).start()
+    jobs = squares(log, range(3))
+    outcome = run_jobs(jobs, store, executor=OneForAll())
+    assert len(outcome.failed) + len(outcome.left) == 3
+    with pytest.raises(JobsFailedError):
+        outcome.check()
 
 
 def test_a_worker_with_other_libraries_is_refused(store, log, monkeypatch):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from count01_lens.jobs.running import run_jobs
 from tests.helpers import is_gone, within
 from tests.job_functions import calls, processes
 from tests.jobs.jobs import squares
+from tests.processes import started
 
 SUITE = textwrap.dedent(
     """
@@ -50,32 +52,29 @@ def test_a_program_that_is_interrupted_and_then_killed_goes_on(tmp_path, store, 
     run = "import sys\nfrom suite.work import main\nmain(*sys.argv[1:])"
     (tmp_path / "suite" / "__main__.py").write_text(run)
 
-    def start(module: str) -> subprocess.Popen[str]:
-        arguments = [str(log), str(store.directory), str(tmp_path / "go")]
-        return subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
+    def start(module: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        return started(
+            sys.executable, "-m", module, log, store.directory, tmp_path / "go",
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        )
+        )  # fmt: skip
 
     for times, (module, blow) in enumerate(
         [("suite", signal.SIGINT), ("suite.work", signal.SIGKILL)], start=1
     ):
-        process = start(module)
-        last_waits = {0: 1, 1: 1, 2: 1, 3: 1, 10: times}
-        assert within(60, lambda expected=last_waits: calls(log) == expected)
-        process.send_signal(blow)
-        output = process.communicate(timeout=60)
-        assert process.returncode == (0 if blow == signal.SIGINT else -signal.SIGKILL)
-        assert output == ("start it again to continue\n" if blow == signal.SIGINT else "", "")
-        # Nobody let the job go on, so only the end of the main process can have ended its.
-        assert within(60, lambda: all(is_gone(pid) for pid in processes(log)))
+        with start(module) as process:
+            last_waits = {0: 1, 1: 1, 2: 1, 3: 1, 10: times}
+            assert within(120, lambda expected=last_waits: calls(log) == expected)
+            process.send_signal(blow)
+            output = process.communicate(timeout=120)
+            assert process.returncode == (0 if blow == signal.SIGINT else -signal.SIGKILL)
+            assert output == ("start it again to continue\n" if blow == signal.SIGINT else "", "")
+            # Nobody let the job go on, so only the end of the main process can have ended its.
+            assert within(60, lambda: all(is_gone(pid) for pid in processes(log)))
         assert len(list(store.directory.glob("*.safetensors"))) == 4
     (tmp_path / "go").touch()
-    assert start("suite.work").communicate(timeout=120) == ("4 1 0\n", "")
+    with start("suite.work") as process:
+        assert process.communicate(timeout=120) == ("4 1 0\n", "")
     assert calls(log) == {0: 1, 1: 1, 2: 1, 3: 1, 10: 3}
 
 

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -72,6 +73,44 @@ def test_helpers_end_with_their_process_and_keep_nobody_waiting(tmp_path, then, 
         assert isinstance(future.exception(timeout=60), error)
     assert len(job_functions.processes(tmp_path)) == 2
     assert within(30, lambda: all(is_gone(pid) for pid in job_functions.processes(tmp_path)))
+
+
+@pytest.fixture
+def helper_ends(tmp_path):
+    """End what the library cannot find: processes that left the group of the one they were in."""
+    yield
+    for pid in job_functions.processes(tmp_path):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("then", "time_limit", "error", "words"),
+    [
+        ("hangs", 2, TimeLimitError, "in forks_away"),
+        ("is killed", None, ProcessDiedError, "killed by SIGKILL"),
+        ("returns", None, type(None), "None"),
+    ],
+)
+@pytest.mark.usefixtures("helper_ends")
+def test_helpers_that_leave_the_group_keep_nobody_waiting(tmp_path, then, time_limit, error, words):
+    with Processes(1) as pool:
+        future = pool.submit(
+            supervised, job_functions.forks_away, str(tmp_path), 1, then, time_limit=time_limit
+        )
+        assert isinstance(future.exception(timeout=60), error)
+        assert words in str(future.exception())
+        assert pool.submit(supervised, job_functions.pid).result(timeout=60) > 0
+
+
+@pytest.mark.usefixtures("helper_ends")
+def test_stopping_does_not_wait_for_a_helper_that_left_the_group(tmp_path):
+    start = time.monotonic()
+    with Processes(1) as pool:
+        future = pool.submit(supervised, job_functions.forks_away, str(tmp_path), 1, "hangs")
+        assert within(60, lambda: job_functions.calls(tmp_path) == {1: 1})
+    assert isinstance(future.exception(), ProcessDiedError)
+    assert time.monotonic() - start < 60
 
 
 def test_a_time_limit_ends_with_its_call():
