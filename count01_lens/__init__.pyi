@@ -71,8 +71,27 @@ from .training.training_run import train as train
 from .views.attention_view import compare_attention as compare_attention
 from .views.attention_view import show_attention as show_attention
 from .views.attribution_view import show_attribution as show_attribution
+from .views.comparison_plots import plot_compared_curves as plot_compared_curves
+from .views.comparison_plots import plot_compared_interactions as plot_compared_interactions
+from .views.comparison_plots import plot_compared_means as plot_compared_means
+from .views.count_plots import plot_attention_ratios as plot_attention_ratios
+from .views.count_plots import plot_logits as plot_logits
+from .views.count_plots import plot_sweep as plot_sweep
+from .views.count_plots import plot_tables as plot_tables
+from .views.effect_plots import plot_effects as plot_effects
+from .views.effect_plots import plot_lifts as plot_lifts
 from .views.evolution_plots import plot_evolution as plot_evolution
 from .views.explorer import AttentionPatcher as AttentionPatcher
 from .views.explorer import Explorer as Explorer
+from .views.group_curve import plot_group_curve as plot_group_curve
+from .views.heat_maps import plot_gains as plot_gains
+from .views.heat_maps import plot_interactions as plot_interactions
+from .views.heat_maps import plot_pairs as plot_pairs
+from .views.live_page import LivePage as LivePage
+from .views.network_plot import plot_cooperation as plot_cooperation
+from .views.network_plot import plot_network as plot_network
+from .views.plots import plot_groups as plot_groups
+from .views.plots import plot_head_outputs as plot_head_outputs
+from .views.plots import plot_shapley as plot_shapley
 
 __version__: str

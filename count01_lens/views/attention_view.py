@@ -71,7 +71,7 @@ class AttentionView:
         return in_frame(page, f"Attention on {self.title}")
 
     def __repr__(self) -> str:
-        shown = f"{plural(len(self.heads), 'head')}, {len(self.tokens)} tokens"
+        shown = f"{plural(len(self.heads), 'head')}, {plural(len(self.tokens), 'token')}"
         return f"AttentionView({self.title!r}: {shown}); call .save(path)"
 
 

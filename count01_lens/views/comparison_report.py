@@ -21,11 +21,12 @@ from count01_lens.heads.metrics import CATEGORIES, METRICS
 from count01_lens.heads.thresholds import THRESHOLDS
 from count01_lens.views.comparison_plots import (
     MOST_MAPS,
-    plot_all_interactions,
-    plot_curves,
-    plot_means,
+    plot_compared_curves,
+    plot_compared_interactions,
+    plot_compared_means,
 )
 from count01_lens.views.document import element, write_page
+from count01_lens.views.figure_style import own_style
 from count01_lens.views.pieces import facts, figures, paragraph, table, tiles
 from count01_lens.views.report_figures import csv_link, drawn_with_data
 from count01_lens.views.report_page import Part, report_page
@@ -41,6 +42,7 @@ _WORDS = (
 def write_comparison(comparison: Comparison, path: Path) -> Path:
     """Write the report; `Comparison.report` describes it."""
 
+    @own_style()
     def make() -> str:
         parts = [
             _together_part(comparison),
@@ -92,7 +94,7 @@ def _together_part(comparison: Comparison) -> Part:
         for metric in comparison.metrics
     )
     drawn = drawn_with_data(
-        plot_means(comparison),
+        plot_compared_means(comparison),
         "means.csv",
         comparison.means,
         f"Mean interaction over pairs by metric: {worst}.",
@@ -128,7 +130,9 @@ def _models_part(comparison: Comparison) -> Part:
         for row in found.to_dict("records")
     ]
     text = "Successful heads have an s-acc of at least 0.98 alone, failed ones of at most 0.60."
-    content = [paragraph(text), table(columns, rows, "Every model")]
+    first = ("model", "accuracy", *(name for name in columns if name.endswith("interaction")))
+    later = [name for name in columns if name not in first]
+    content = [paragraph(text), table(columns, rows, "Every model", later=later)]
     return Part("models", "Model by model", [*content, csv_link("models.csv", found)])
 
 
@@ -142,7 +146,7 @@ def _maps_part(comparison: Comparison) -> Part | None:
         label = METRICS[metric].label
         drawn.append(
             drawn_with_data(
-                plot_all_interactions(comparison, metric),
+                plot_compared_interactions(comparison, metric),
                 f"interactions_{metric}.csv",
                 _pairs_table(found),
                 f"Heat maps of the interactions of all pairs by {label}, one for each of "
@@ -159,7 +163,7 @@ def _maps_part(comparison: Comparison) -> Part | None:
 
 def _curves_part(comparison: Comparison) -> Part:
     drawn = drawn_with_data(
-        plot_curves(comparison),
+        plot_compared_curves(comparison),
         "curves.csv",
         comparison.curves,
         "Mean value of groups against their size, a line for each model, by each metric.",

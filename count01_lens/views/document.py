@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from count01_lens.common.outputs import GENERATOR
 from count01_lens.common.storage import check_file_to_write, write_atomically
 
 
@@ -32,6 +33,7 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.globals["file"] = page_file
+_TEMPLATES.globals["generator"] = Markup(GENERATOR)
 _TEMPLATES.policies["json.dumps_kwargs"] = {}  # names in the order that they were given in
 
 

@@ -4,11 +4,13 @@ The lift of a head is what it writes into the logit of the right answer, above t
 writes into those of the other choices. Of two answers that is its margin.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from count01_lens.common.text import signed
@@ -16,16 +18,20 @@ from count01_lens.common.types import Array
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.head_data import AskedHeads
 from count01_lens.heads.tables import head_labels
+from count01_lens.models.hooks import HeadName
+from count01_lens.views.figure_style import points, seen
 from count01_lens.views.figures import (
     FOUR,
     MOST_COLOURS,
     MOST_HEADS,
     NEUTRAL,
-    NotebookFigure,
     answer_colours,
+    axes_of,
     drawable,
-    new_figure,
+    legend_below,
+    set_title,
 )
+from count01_lens.views.shown_heads import shown_heads
 from count01_lens.views.wording import Words
 
 EFFECTS = ("direct_effect", "total_effect", "self_repair")
@@ -58,45 +64,56 @@ def lift_table(analysis: HeadAnalysis) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["head", "answer", "mean", *_QUANTILES])
 
 
-def plot_lifts(analysis: HeadAnalysis) -> Figure:
-    """Direct logit attribution of each head to the right answer, above the other choices.
+def plot_lifts(
+    analysis: HeadAnalysis,
+    *,
+    heads: Iterable[HeadName] | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw direct logit attribution of heads to the right answer, above the other choices.
 
-    Few heads stand side by side, with a line for each answer if those are few; many are a map.
+    Few heads stand side by side, with a line for each answer if those are few; many are a map of
+    layers and heads. `lift_table` of this module has the numbers.
+
+    Args:
+        heads: side by side, in this order; all by default.
+        ax: where to draw; by default a figure of its own.
     """
-    if len(analysis.heads) > MOST_HEADS:
-        return _lift_map(analysis)
+    chosen = shown_heads(analysis, heads)
+    if heads is None and len(chosen) > MOST_HEADS:
+        return _lift_map(analysis, ax)
     table, words = lift_table(analysis), Words.of(analysis)
     answers = list(table["answer"].unique())[1:] or ["all"]
     colours = dict(zip(words.answers, answer_colours(len(words.answers)), strict=True))
-    figure = NotebookFigure(figsize=(8.0, 4.2), layout="constrained")
-    axes, heads = figure.add_subplot(), np.arange(len(words.heads))
+    figure, axes = axes_of(ax, 8.0, 4.2)
+    places, names = np.arange(len(chosen)), words.of_heads(chosen)
     for number, answer in enumerate(answers):
-        rows, colour = table[table["answer"] == answer], colours.get(answer, FOUR)
-        x = heads + 0.7 * ((number + 0.5) / len(answers) - 0.5)
+        rows = table[table["answer"] == answer].iloc[chosen]
+        colour = seen(colours.get(answer, FOUR))
+        x = places + 0.7 * ((number + 0.5) / len(answers) - 0.5)
         label = "any answer" if answer == "all" else f"where {drawable(answer)} is right"
         axes.vlines(x, rows["low"], rows["high"], color=colour, lw=3, alpha=0.5)
         axes.plot(x, rows["median"], "_", color=colour, ms=9, mew=2, label=label)
-    axes.axhline(0, color=NEUTRAL, lw=0.6)
-    axes.set_xticks(heads, words.heads, rotation=90 if len(heads) > 20 else 0)
+    axes.axhline(0, color=seen(NEUTRAL), lw=0.6)
+    axes.set_xticks(places, names, rotation=90 if len(places) > 20 else 0)
     axes.set(xlabel="head", ylabel="logit above the other choices")
-    axes.set_title("what each head writes for the right answer: median, 5 % to 95 %")
+    set_title(axes, "what each head writes for the right answer: median, 5 % to 95 %")
     if len(answers) > 1:
-        place: Any = {"loc": "outside lower center", "ncols": min(4, len(answers))}
-        figure.legend(frameon=False, fontsize=8, **place)
+        legend_below(axes, 65 if len(places) > 20 else 38, ncols=min(4, len(answers)))
     return figure
 
 
-def _lift_map(analysis: HeadAnalysis) -> Figure:
+def _lift_map(analysis: HeadAnalysis, ax: Axes | None) -> Figure:
     means = lifts(analysis.data.answer).mean(axis=0)
     layers, heads = (analysis.heads[name].to_numpy() for name in ("layer", "head"))
     grid = np.full((layers.max() + 1, heads.max() + 1), np.nan)
     grid[layers, heads] = means
     largest = np.abs(means).max() or 1.0
-    figure, axes = new_figure(8.0, 1.6 + min(6.0, 0.42 * len(grid)))
+    figure, axes = axes_of(ax, 8.0, 1.6 + min(6.0, 0.42 * len(grid)))
     image = axes.imshow(grid, cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")
     axes.set(xlabel="head", ylabel="layer", yticks=range(0, len(grid), max(1, len(grid) // 12)))
-    axes.set_title("what each head writes for the right answer, mean over test prompts")
-    figure.colorbar(image, ax=axes, label="logit above the other choices")
+    set_title(axes, "what each head writes for the right answer, mean over test prompts")
+    axes.figure.colorbar(image, ax=axes, label="logit above the other choices")
     return figure
 
 
@@ -108,28 +125,37 @@ def has_effects(analysis: HeadAnalysis) -> bool:
     return bool(analysis.heads["self_repair"].abs().max() > 1e-6 * size)
 
 
-def plot_effects(analysis: HeadAnalysis) -> Figure:
-    """Direct effect of each head against what taking it out really costs, its total effect."""
+def plot_effects(analysis: HeadAnalysis, *, ax: Axes | None = None) -> Figure:
+    """Draw the direct effect of each head against its total effect: what taking it out costs.
+
+    Below the diagonal the rest of the model makes up for a head (self-repair). `analysis.heads` has
+    the numbers.
+
+    Args:
+        ax: where to draw; by default a figure of its own.
+    """
     if not set(EFFECTS) <= set(analysis.heads):
         raise ValueError(
             "effects: expected an analysis with direct and total effects of heads, got one "
             "without; analyse the model again"
         )
-    figure, axes = new_figure(6.4, 5.2)
+    figure, axes = axes_of(ax, 6.4, 5.2)
     direct, total = (analysis.heads[name].to_numpy() for name in EFFECTS[:2])
     low, high = min(direct.min(), total.min(), 0), max(direct.max(), total.max(), 0)
     room = 0.06 * (high - low) or 1.0
     ends = (low - room, high + room)
-    axes.plot(ends, ends, color=NEUTRAL, lw=0.8, ls=":", label="nothing makes up for it")
-    axes.axhline(0, color=NEUTRAL, lw=0.5)
-    axes.axvline(0, color=NEUTRAL, lw=0.5)
-    axes.plot(direct, total, "o", color=FOUR, ms=6, mec="black", mew=0.5, ls="none")
+    grey = seen(NEUTRAL)
+    axes.plot(ends, ends, color=grey, lw=0.8, ls=":", label="nothing makes up for it")
+    axes.axhline(0, color=grey, lw=0.5)
+    axes.axvline(0, color=grey, lw=0.5)
+    axes.plot(direct, total, "o", color=FOUR, ms=6, mec=seen("black"), mew=0.5, ls="none")
     for head in outliers(analysis):
         name, place = head_labels(analysis.heads)[head], (direct[head], total[head])
-        axes.annotate(name, place, xytext=(5, 4), textcoords="offset points", fontsize=8)
+        offset: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points"}
+        axes.annotate(name, place, **offset, fontsize=points(8))
     axes.set(xlim=ends, ylim=ends, xlabel="direct effect: what it writes for the right answer")
     axes.set_ylabel("total effect: what taking it out costs")
-    axes.set_title("below the dotted line: taking a head out costs less than it writes")
+    set_title(axes, "below the dotted line: taking a head out costs less than it writes")
     return figure
 
 
@@ -156,8 +182,8 @@ def effects_in_words(analysis: HeadAnalysis) -> str:
     shares = some["self_repair"] / some["direct_effect"]
     if not (shares > 0.01).any():
         return (
-            "No head that writes much for the right answer is made up for by the rest when it is "
-            "taken out (no self-repair)."
+            "When a head that writes much for the right answer is taken out, the others do not "
+            "make up for it (no self-repair)."
         )
     head = int(some["self_repair"].to_numpy().argmax())
     name, share = names[some.index[head]], float(shares.iloc[head])

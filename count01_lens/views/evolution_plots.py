@@ -3,8 +3,8 @@
 Each `draw_…` puts one panel into axes of a figure of your own; `plot_evolution` stacks them.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,16 @@ from count01_lens.heads.labels import LABELS
 from count01_lens.heads.metrics import METRICS
 from count01_lens.heads.thresholds import THRESHOLDS
 from count01_lens.training.group_evolution import GroupEvolution
-from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, NotebookFigure, pale
+from count01_lens.views.figure_style import points, seen
+from count01_lens.views.figures import (
+    END,
+    FIVE,
+    FOUR,
+    NEUTRAL,
+    pale,
+    panels_of,
+    set_title,
+)
 
 _CATEGORIES = {"successful": FOUR, "failed": FIVE, "mixed": NEUTRAL}
 _OF_METRIC = {"l_acc": FIVE, "roc_auc": NEUTRAL, "s_acc": FOUR, "eos_l_acc": END}
@@ -37,6 +46,7 @@ def plot_evolution(
     model: int = 0,
     metric: str = "l_acc",
     scale: Scale = "linear",
+    ax: Iterable[Axes] | Axes | None = None,
 ) -> Figure:
     """Draw heads during training, panel under panel over the epochs.
 
@@ -51,6 +61,7 @@ def plot_evolution(
         model: whose heads are shown.
         metric: of the labels.
         scale: of the epochs; "log" gives more room to the first ones.
+        ax: where to draw, one Axes for each panel; by default a figure of its own.
 
     Example:
         >>> config = cl.TrainConfig(model=cl.ModelConfig(d_embed=8, n_heads=4), epochs=2)
@@ -73,11 +84,9 @@ def plot_evolution(
     if model not in set(heads["model"]):
         raise ValueError(f"model: expected one of {sorted(set(heads['model']))}, got {model}")
     ratios = [_HEIGHTS[panel] for panel in chosen]
-    figure = NotebookFigure(figsize=(9.4, sum(ratios) + 0.4), layout="constrained")
-    grid = figure.subplots(
-        len(chosen), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": ratios}
-    )
-    for axes, panel in zip(grid[:, 0], chosen, strict=True):
+    rows: dict[str, Any] = {"sharex": True, "height_ratios": ratios}
+    figure, grid = panels_of(ax, len(chosen), 9.4, sum(ratios) + 0.4, **rows)
+    for axes, panel in zip(grid, chosen, strict=True):
         if panel == "heads":
             draw_heads(axes, heads[heads["model"] == model])
         elif panel == "accuracy":
@@ -86,10 +95,11 @@ def plot_evolution(
             draw_interactions(axes, table)
         else:
             draw_labels(axes, heads, metric)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.03), fontsize=9, frameon=False)
-        if axes is not grid[-1, 0]:
-            axes.set_xlabel("")
-    _set_scale(grid[-1, 0], heads["epoch"].to_numpy(dtype=float), scale)
+        if ax is None:
+            beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.03)}
+            axes.legend(**beside, fontsize=points(9), frameon=False)
+            axes.set_xlabel("epoch" if axes is grid[-1] else "")
+        _set_scale(axes, heads["epoch"].to_numpy(dtype=float), scale)
     return figure
 
 
@@ -101,16 +111,16 @@ def draw_heads(axes: Axes, heads: pd.DataFrame) -> None:
     for _, line in heads.groupby("head"):
         last = line.iloc[-1]
         width = 0.4 + 25 * last["head_weight"]
-        colour = _CATEGORIES[last["category"]]
+        colour = seen(_CATEGORIES[last["category"]])
         axes.plot(line["epoch"], line["s_acc"], color=colour, lw=width, alpha=0.6)
     whole = heads.groupby("epoch")["accuracy"].first()
-    axes.plot(whole.index, whole, color="black", lw=1, ls="--", label="whole model")
+    axes.plot(whole.index, whole, color=seen("black"), lw=1, ls="--", label="whole model")
     for kind, colour in _CATEGORIES.items():
-        axes.plot([], [], color=colour, label=f"{kind} at the end")
+        axes.plot([], [], color=seen(colour), label=f"{kind} at the end")
     axes.set(xlabel="epoch", ylabel="s-acc on the test split")
     seed, n_heads = heads["seed"].iloc[0], heads["head"].nunique()
-    axes.set_title(f"{n_heads} heads during training (seed {seed}), line width by head weight")
-    axes.legend(loc="center right", fontsize=8)
+    set_title(axes, f"{n_heads} heads during training (seed {seed}), line width by head weight")
+    axes.legend(loc="center right", fontsize=points(8))
 
 
 def draw_accuracy(axes: Axes, heads: pd.DataFrame) -> None:
@@ -120,24 +130,24 @@ def draw_accuracy(axes: Axes, heads: pd.DataFrame) -> None:
         lines = heads.pivot_table(index="epoch", columns="model", values=column, aggfunc="first")
         _draw_lines(axes, lines, label, colour)
     axes.set(xlabel="epoch", ylabel="accuracy")
-    axes.set_title(f"accuracy of {_models(heads)}")
-    axes.legend(loc="lower right", fontsize=8)
+    set_title(axes, f"accuracy of {_models(heads)}")
+    axes.legend(loc="lower right", fontsize=points(8))
 
 
 def draw_interactions(axes: Axes, table: pd.DataFrame) -> None:
     """Draw the mean interaction over pairs of every model by every metric, and its mean."""
-    axes.axhspan(-THRESHOLDS.mean, THRESHOLDS.mean, color=NEUTRAL, alpha=0.12, lw=0)
-    axes.axhline(0, color="black", lw=0.8)
+    axes.axhspan(-THRESHOLDS.mean, THRESHOLDS.mean, color=seen(NEUTRAL), alpha=0.12, lw=0)
+    axes.axhline(0, color=seen("black"), lw=0.8)
     for metric, rows in table.groupby("metric", sort=False):
         colour = _OF_METRIC.get(str(metric), NEUTRAL)
         lines = rows.pivot(index="epoch", columns="model", values="mean_interaction")
         _draw_lines(axes, lines, METRICS[str(metric)].label, colour)
         turn = falls_below_zero(lines.mean(axis=1).to_numpy(), lines.index.to_numpy(dtype=float))
         if turn is not None:
-            axes.plot(turn, 0, "o", ms=7, mfc="white", mec=colour, mew=1.6, zorder=5)
+            axes.plot(turn, 0, "o", ms=7, mfc=seen("white"), mec=seen(colour), mew=1.6, zorder=5)
     axes.set(xlabel="epoch", ylabel="mean interaction")
-    axes.set_title(f"↑ cooperate, ↓ redundant: mean over pairs of heads, {_models(table)}")
-    axes.legend(loc="center right", fontsize=8)
+    set_title(axes, f"↑ cooperate, ↓ redundant: mean over pairs of heads, {_models(table)}")
+    axes.legend(loc="center right", fontsize=points(8))
 
 
 def draw_labels(axes: Axes, heads: pd.DataFrame, metric: str = "l_acc") -> None:
@@ -152,14 +162,14 @@ def draw_labels(axes: Axes, heads: pd.DataFrame, metric: str = "l_acc") -> None:
     counts = heads.groupby(["epoch", "model"])[column].value_counts().unstack(fill_value=0)
     means = counts.groupby("epoch").mean().reindex(columns=list(LABELS), fill_value=0.0)
     shown = [label for label in LABELS if means[label].any()]
-    colours = [_OF_LABEL[label] for label in shown]
+    colours = [seen(_OF_LABEL[label]) for label in shown]
     areas = [means[label] for label in shown]
     axes.stackplot(means.index.to_numpy(dtype=float), areas, labels=shown, colors=colours, lw=0)
     axes.set(xlabel="epoch", ylabel="heads", ylim=(0, heads["head"].nunique()))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     models = plural(heads["model"].nunique(), "model")
-    axes.set_title(f"heads by what they are worth, {METRICS[metric].label}, mean of {models}")
-    axes.legend(loc="center right", fontsize=8, framealpha=0.9)
+    set_title(axes, f"heads by what they are worth, {METRICS[metric].label}, mean of {models}")
+    axes.legend(loc="center right", fontsize=points(8), framealpha=0.9)
 
 
 def falls_below_zero(
@@ -190,8 +200,8 @@ def _tables(found: GroupEvolution | pd.DataFrame) -> tuple[pd.DataFrame | None, 
 def _draw_lines(axes: Axes, lines: pd.DataFrame, label: str, colour: str) -> None:
     """Draw a thin line for each model, and a thick one for their mean."""
     if lines.shape[1] > 1:
-        axes.plot(lines.index, lines, color=pale(colour), lw=0.7)
-    axes.plot(lines.index, lines.mean(axis=1), color=colour, lw=2.2, label=label, zorder=4)
+        axes.plot(lines.index, lines, color=seen(pale(colour)), lw=0.7)
+    axes.plot(lines.index, lines.mean(axis=1), color=seen(colour), lw=2.2, label=label, zorder=4)
 
 
 def _models(table: pd.DataFrame) -> str:

@@ -29,10 +29,10 @@ class _Given(traitlets.TraitType):  # type: ignore[misc]
 
 
 class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
-    """A model that can be patched by hand, head by head, while everything follows.
+    """Patch a model by hand, head by head, and see everything that follows from it.
 
-    What is set in the page is set here, and the other way round. A value that cannot be raises a
-    `TraitError`, and nothing changes.
+    What you set in the page is set here, and the other way round. An impossible value raises a
+    `TraitError` and changes nothing.
 
     Args:
         model: one that can be run on counts; `why_not_counts` tells.
@@ -43,10 +43,11 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
 
     Attributes:
         heads: numbers of the heads that are patched; None for all.
-        w01: attention of one '0' over that of one '1'; None keeps each head's own. Likewise `w02`.
-        ratios: the same for any counting task: attention of one of its first symbol over that of
-            one of another, by that symbol.
-        weights: by token, in the place of ratios: see `set_attention`; None for ratios.
+        w01: attention to one '0' divided by attention to one '1'; None keeps each head's own.
+            Likewise `w02`.
+        ratios: the same for any counting task: attention to one of its first symbol divided by
+            attention to one of another symbol, by that symbol.
+        weights: by token, instead of ratios: see `set_attention`; None for ratios.
         others: whether '[BOS]' and '=' get nothing ("zero") or "keep" their weights.
         off: numbers of the heads that are switched off.
         sentence: such as "0110212=".

@@ -11,22 +11,27 @@ from importlib import resources
 # Each imports from those before it only.
 ENGINE = ("tables.js", "attention.js", "newton.js", "readout.js", "measure.js")
 PAGE = (
-    "elements.js", "scales.js", "wording.js", "state.js", "scatter.js", "controls.js", "cards.js",
-    "sentence.js", "summary.js", "head_page.js", "explorer.js",
+    "elements.js", "scales.js", "theme.js", "wording.js", "state.js", "scatter.js", "controls.js",
+    "cards.js", "sentence.js", "summary.js", "head_page.js", "explorer.js",
 )  # fmt: skip
-_IMPORT = re.compile(r"^import [^;]*? from \"\./[\w.]+\";\n", re.MULTILINE)
+_IMPORT = re.compile(r"^import [^;]*? from \"\.{1,2}/[\w./]+\";\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=const |function |class |let |async )", re.MULTILINE)
 
 
 @cache
+def module_file(name: str, directory: str) -> str:
+    """Read a file of a module."""
+    return (resources.files("count01_lens") / "data" / directory / name).read_text("utf-8")
+
+
 def explorer_file(name: str) -> str:
     """Read a file of the explorer."""
-    return (resources.files("count01_lens") / "data" / "explorer" / name).read_text("utf-8")
+    return module_file(name, "explorer")
 
 
-def joined(names: tuple[str, ...]) -> str:
+def joined(names: tuple[str, ...], directory: str = "explorer") -> str:
     """Put modules one after the other, as one without imports or exports."""
-    parts = (_EXPORT.sub("", _IMPORT.sub("", explorer_file(name))) for name in names)
+    parts = (_EXPORT.sub("", _IMPORT.sub("", module_file(name, directory))) for name in names)
     return "\n".join(parts)
 
 

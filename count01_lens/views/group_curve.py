@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 from count01_lens.common.validation import check_choice
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.metrics import METRICS
-from count01_lens.views.figures import FIVE, FOUR, NEUTRAL, axes_of
+from count01_lens.views.figure_style import points, seen
+from count01_lens.views.figures import (
+    FIVE,
+    FOUR,
+    NEUTRAL,
+    axes_of,
+    legend_below,
+    set_title,
+)
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BANDS = ((0.05, 0.95, 0.15, "5 % to 95 % of groups"), (0.25, 0.75, 0.3, "25 % to 75 %"))
@@ -55,7 +63,9 @@ def plot_group_curve(
     *,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw a metric of all groups against their size, beside copies and independent heads.
+    """Draw a metric of all groups of heads against their size, beside copies and independent heads.
+
+    `curve_table` of this module has the numbers.
 
     Args:
         metric: by default that of the verdict on the answer: s_acc, of several layers l_acc.
@@ -69,17 +79,16 @@ def plot_group_curve(
         band: dict[str, Any] = {"color": FOUR, "alpha": alpha, "lw": 0, "label": words}
         axes.fill_between(sizes, table[low], table[high], **band)
     axes.plot(sizes, table[0.5], color=FOUR, lw=2, label="median")
-    axes.plot(sizes, table["mean"], "o", color=FOUR, mfc="white", ms=4, label="mean")
+    axes.plot(sizes, table["mean"], "o", color=FOUR, mfc=seen("white"), ms=4, label="mean")
     if "independent" in table:
         words = "independent heads of the same quality"
-        axes.plot(sizes, table["independent"], "--", color=NEUTRAL, lw=1.8, label=words)
+        axes.plot(sizes, table["independent"], "--", color=seen(NEUTRAL), lw=1.8, label=words)
     axes.plot(sizes, table["copies"], ":", color=FIVE, lw=1.8, label="exact copies")
     axes.set(xlabel="heads in the group", ylabel=f"{label} on test prompts")
     axes.set_xticks(sizes[:: 1 + len(sizes) // 12])
-    axes.set_title(f"{label} of all groups of heads\n{curve_in_words(table)}", fontsize=11)
+    set_title(axes, f"{label} of all groups of heads\n{curve_in_words(table)}", fontsize=points(11))
     axes.grid(axis="y", alpha=0.3)
-    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "frameon": False}
-    axes.legend(**below, ncols=2, fontsize=8)
+    legend_below(axes, 38, ncols=2)
     return figure
 
 
@@ -87,4 +96,5 @@ def curve_in_words(table: pd.DataFrame) -> str:
     """How far one head, half of the heads and all of them get."""
     n, median = len(table) - 1, table[0.5]
     half = f", {median.iloc[n // 2]:.3f} with {n // 2}" if n > 3 else ""
-    return f"median {median.iloc[1]:.3f} with one head{half}, {median.iloc[n]:.3f} with all {n}"
+    whole = f", {median.iloc[n]:.3f} with all {n}" if n > 1 else ""
+    return f"median {median.iloc[1]:.3f} with one head{half}{whole}"

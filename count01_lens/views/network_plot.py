@@ -1,6 +1,7 @@
 """Heads as a network: what each is worth, and which pairs cooperate or are redundant."""
 
 import re
+from collections.abc import Iterable
 from textwrap import fill
 from typing import Any, NamedTuple
 
@@ -17,7 +18,18 @@ from count01_lens.common.types import Array
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.metrics import METRICS
 from count01_lens.heads.tables import head_labels
-from count01_lens.views.figures import FIVE, FOUR, NotebookFigure, axes_of
+from count01_lens.views.figure_style import points, seen
+from count01_lens.views.figures import (
+    FIVE,
+    FOUR,
+    NEUTRAL,
+    axes_of,
+    characters,
+    legend_below,
+    panel_width,
+    panels_of,
+    set_title,
+)
 from count01_lens.views.group_curve import plot_group_curve
 
 NODES = {"facilitating": FOUR, "interfering": FIVE, "irrelevant": "#BBBBBB", "undecided": "white"}
@@ -32,6 +44,7 @@ RINGS: dict[str, Any] = {
     "failed": (0, (0.6, 1.2)),
 }
 _SMALLEST, _LARGEST = 60.0, 700.0  # areas of nodes, in square points
+_WHOLE = 5.0  # inches; in narrower figures all is smaller
 _GAP = 6.0  # points between a node and its ring, both sides together
 _THIN, _THICK = 0.6, 5.0  # widths of edges, in points
 _LINE = 52  # characters of a title
@@ -76,7 +89,8 @@ def plot_network(
     """Draw heads on a circle, and the pairs that cooperate or are redundant as lines between them.
 
     The area of a head is its Shapley value, its colour its label, its ring the paper's category;
-    the width of a line is the interaction. Copies stand side by side.
+    the width of a line is the interaction. Copies stand side by side. All groups have to be known:
+    `analysis.with_groups()`. `network_of` of this module has the numbers.
 
     Args:
         metric: by default that of the verdict on the answer: s_acc, of several layers l_acc.
@@ -91,8 +105,9 @@ def plot_network(
     _draw_nodes(axes, network.nodes)
     pairs, heads = network_in_words(network, METRICS[name].label)
     # A number stays with its noun.
-    lines = fill(re.sub(r"(?<=\d) ", "\u00a0", heads), _LINE).replace("\u00a0", " ")
-    axes.set_title(f"{pairs}\n{lines}", fontsize=11)
+    width = min(_LINE, characters(axes, points(11)))
+    lines = fill(re.sub(r"(?<=\d) ", "\u00a0", heads), width)
+    set_title(axes, f"{pairs}\n{lines}", fontsize=points(11))
     _draw_legend(axes, network)
     return figure
 
@@ -111,10 +126,17 @@ def network_in_words(network: Network, label: str) -> tuple[str, str]:
     return told or "no pair is redundant or cooperating", of_heads
 
 
-def plot_cooperation(analysis: HeadAnalysis, metric: str | None = None) -> Figure:
-    """Draw the network of heads, and beside it the metric by the number of heads in a group."""
-    figure = NotebookFigure(figsize=(10.5, 5.5), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1.05])
+def plot_cooperation(
+    analysis: HeadAnalysis, metric: str | None = None, *, ax: Iterable[Axes] | None = None
+) -> Figure:
+    """Draw the network of heads, and beside it the metric by the number of heads in a group.
+
+    Args:
+        metric: by default that of the verdict on the answer: s_acc, of several layers l_acc.
+        ax: where to draw, two Axes: as of `plot_network` and of `plot_group_curve`; by default a
+            figure of its own.
+    """
+    figure, (left, right) = panels_of(ax, 2, 10.5, 5.5, columns=2, width_ratios=[1, 1.05])
     plot_network(analysis, metric, ax=left)
     plot_group_curve(analysis, metric, ax=right)
     return figure
@@ -124,14 +146,14 @@ def _draw_edges(axes: Axes, network: Network) -> None:
     edges, place = network.edges, network.nodes.set_index("name")[["x", "y"]]
     if edges.empty:
         text = "no pair is significantly\nredundant or cooperating"
-        axes.text(0, 0, text, ha="center", va="center", style="italic", color="#555555")
+        axes.text(0, 0, text, ha="center", va="center", style="italic", color=seen(NEUTRAL))
         return
     ends = np.stack([place.loc[edges[end]].to_numpy() for end in ("first", "second")], axis=1)
     strength = edges["interaction"].abs().to_numpy()
     strength = strength / strength.max()
     # Few lines of one kind are seen well among many of the other.
     of_kind = edges.groupby("label")["label"].transform("size").to_numpy()
-    thick = max(1.6, min(_THICK, _THICK * _FEW_EDGES / len(edges)))
+    thick = max(1.6, min(_THICK, _THICK * _FEW_EDGES / len(edges)) * _scale(axes))
     faint = np.clip(0.85 * _FEW_EDGES / of_kind, 0.3, 0.85)
     lines = LineCollection(
         list(ends),
@@ -144,18 +166,25 @@ def _draw_edges(axes: Axes, network: Network) -> None:
     axes.add_collection(lines)
 
 
+def _scale(axes: Axes) -> float:
+    """How large heads and lines are: in a narrow figure smaller, so that they stay apart."""
+    return min(1.0, panel_width(axes) / _WHOLE)
+
+
 def _draw_nodes(axes: Axes, nodes: pd.DataFrame) -> None:
-    areas = node_areas(nodes["shapley"].to_numpy())
-    colours = [NODES[label] for label in nodes["label"]]
-    axes.scatter(nodes["x"], nodes["y"], s=areas, c=colours, edgecolors="black", lw=0.8, zorder=3)
-    around = (np.sqrt(areas) + _GAP) ** 2
-    ring: dict[str, Any] = {"c": "white", "edgecolors": "black", "lw": 1.3, "zorder": 2}
+    scale = _scale(axes)
+    areas = node_areas(nodes["shapley"].to_numpy()) * scale**2
+    colours = [seen(NODES[label]) for label in nodes["label"]]
+    ink, paper = seen("black"), seen("white")
+    axes.scatter(nodes["x"], nodes["y"], s=areas, c=colours, edgecolors=ink, lw=0.8, zorder=3)
+    around = (np.sqrt(areas) + _GAP * scale) ** 2
+    ring: dict[str, Any] = {"c": paper, "edgecolors": ink, "lw": 1.3, "zorder": 2}
     styles = [RINGS[category] for category in nodes["category"]]
     axes.scatter(nodes["x"], nodes["y"], s=around, linestyles=styles, **ring)
     middle: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
     for name, x, y, area in zip(nodes["name"], nodes["x"], nodes["y"], around, strict=True):
         beside = np.sqrt(area) / 2 + 6 + 3 * len(name) * abs(x)  # points; a long name is wide
-        axes.annotate(name, (x, y), (beside * x, (beside + 2) * y), **middle, fontsize=10)
+        axes.annotate(name, (x, y), (beside * x, (beside + 2) * y), **middle, fontsize=points(10))
 
 
 def node_areas(worth: Float[Array, " head"]) -> Float[Array, " head"]:
@@ -167,10 +196,10 @@ def node_areas(worth: Float[Array, " head"]) -> Float[Array, " head"]:
 def _draw_legend(axes: Axes, network: Network) -> None:
     """Explain what occurs, below the picture."""
     nodes, edges = network
-    disc: dict[str, Any] = {"marker": "o", "ls": "", "ms": 8, "mec": "black", "mew": 0.8}
+    disc: dict[str, Any] = {"marker": "o", "ls": "", "ms": 8, "mec": seen("black"), "mew": 0.8}
     columns = [
         [
-            Line2D([], [], **disc, mfc=colour, label=label)
+            Line2D([], [], **disc, mfc=seen(colour), label=label)
             for label, colour in NODES.items()
             if label in set(nodes["label"])
         ],
@@ -180,7 +209,7 @@ def _draw_legend(axes: Axes, network: Network) -> None:
             if label in set(edges["label"])
         ],
         [
-            Line2D([], [], color="black", ls=style, lw=1.3, label=f"ring: {category} alone")
+            Line2D([], [], color=seen("black"), ls=style, lw=1.3, label=f"ring: {category} alone")
             for category, style in RINGS.items()
             if category in set(nodes["category"])
         ],
@@ -189,8 +218,5 @@ def _draw_legend(axes: Axes, network: Network) -> None:
     longest = max(map(len, columns))
     nothing = Line2D([], [], ls="", label=" ")
     shown = [each for column in columns for each in column + [nothing] * (longest - len(column))]
-    below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
     title = "area: |Shapley value|" + "; width of lines: |interaction|" * (not edges.empty)
-    axes.legend(
-        handles=shown, **below, ncols=len(columns), fontsize=8, title=title, title_fontsize=8
-    )
+    legend_below(axes, 4, handles=shown, ncols=len(columns), title=title)

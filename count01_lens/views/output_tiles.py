@@ -11,23 +11,24 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from count01_lens.common.types import Array
 from count01_lens.heads.head_data import HeadData
 from count01_lens.tasks.language import COUNTED
+from count01_lens.views.figure_style import points, seen
 from count01_lens.views.figures import (
     END,
     FIVE,
     FOUR,
     MOST_COLOURS,
     NEUTRAL,
-    NotebookFigure,
     answer_colours,
+    axes_of,
     drawable,
     pale,
+    sized_figure,
 )
 
 _FEW_POINTS = 500  # of so few, each has to be seen
@@ -79,24 +80,32 @@ def tile_of(
 
 
 def tiles_figure(
-    tiles: Sequence[OutputTile], tile_inches: float = 2.1, answers: Sequence[str] = ()
+    tiles: Sequence[OutputTile],
+    tile_inches: float = 2.1,
+    answers: Sequence[str] = (),
+    ax: Axes | None = None,
 ) -> Figure:
     """Draw tiles in rows of four; below them, if they are given, what colours stand for."""
     columns = min(4, len(tiles))
     rows = -(-len(tiles) // columns)
-    height, below = rows * tile_inches, _KEY_INCHES if answers else 0.0
-    figure = NotebookFigure(figsize=(columns * tile_inches, height + below))
-    axes = figure.add_axes((0, below / (height + below), 1, height / (height + below)))
+    height = rows * tile_inches + _KEY_INCHES * bool(answers)
+    key = _KEY_INCHES / height if answers else 0.0
+    if ax is None:
+        figure: Figure = sized_figure(columns * tile_inches, height)
+        figure.set_layout_engine("none")
+        axes = figure.add_axes((0, 0, 1, 1))
+    else:
+        figure, axes = axes_of(ax, 0, 0)
     axes.set_axis_off()
-    axes.set(xlim=(0, columns), ylim=(0, rows))
-    colours = tiles[0].colours
+    axes.set(xlim=(0, columns), ylim=(-rows * key / (1 - key), rows))
+    colours = [seen(colour) for colour in tiles[0].colours]
     test, train = ([list[Array]() for _ in colours] for _ in range(2))
     probes = []
     for number, tile in enumerate(tiles):
         corner = np.array([number % columns, rows - 1 - number // columns], dtype=float)
         probes += _draw_tile(axes, tile, corner, test, train)
     clouds = [(colours[n], some, 2 + 0.1 * n) for n, some in enumerate(test)]
-    clouds += [(pale(colours[n]), some, 1.0) for n, some in enumerate(train)]
+    clouds += [(seen(pale(tiles[0].colours[n])), some, 1.0) for n, some in enumerate(train)]
     size = 2.2 if len(tiles[0].outputs) > _FEW_POINTS else 4.0
     for colour, some, order in clouds:
         if some:
@@ -105,23 +114,25 @@ def tiles_figure(
     over = 4 + 0.1 * len(colours) * (len(colours) > MOST_COLOURS)
     axes.add_collection(LineCollection(probes, colors=END, linewidths=1.4, zorder=over))
     if answers:
-        _draw_key(figure, colours, answers, below / (height + below))
+        _draw_key(axes, colours, answers, key)
     return figure
 
 
-def _draw_key(figure: Figure, colours: Sequence[str], answers: Sequence[str], share: float) -> None:
+def _draw_key(axes: Axes, colours: Sequence[str], answers: Sequence[str], share: float) -> None:
     """Say which colour is which answer: each of a few, or how a scale of colours runs."""
     names = [drawable(answer) for answer in answers]
     if len(answers) <= MOST_COLOURS:
         marks = [Line2D([], [], color=colour, marker="o", ls="none", ms=5) for colour in colours]
-        place: Any = {"loc": "lower center", "ncols": len(names), "frameon": False, "fontsize": 8}
-        figure.legend(marks, names, columnspacing=1.0, handletextpad=0.1, **place)
+        place: Any = {"loc": "lower center", "ncols": len(names), "frameon": False}
+        letters = {"fontsize": points(8), "columnspacing": 1.0, "handletextpad": 0.1}
+        axes.legend(marks, names, **place, **letters)
         return
-    axes = figure.add_axes((0.2, 0.62 * share, 0.6, 0.22 * share))
-    axes.imshow(np.arange(len(colours))[None], cmap=ListedColormap(list(colours)), aspect="auto")
+    axes = axes.inset_axes((0.2, 0.62 * share, 0.6, 0.22 * share))
+    axes.bar(range(len(colours)), 1, width=1, bottom=-0.5, color=list(colours))
+    axes.set(xlim=(-0.5, len(colours) - 0.5), ylim=(-0.5, 0.5))
     ends = [0, len(names) // 2, len(names) - 1]
-    axes.set_xticks(ends, [names[end] for end in ends], fontsize=8)
-    axes.set_yticks([0], ["right answer"], fontsize=8)
+    axes.set_xticks(ends, [names[end] for end in ends], fontsize=points(8))
+    axes.set_yticks([0], ["right answer"], fontsize=points(8))
 
 
 def plane_of(outputs: Float[Array, "sample d_head"]) -> tuple[Array, Array]:
@@ -159,13 +170,14 @@ def _draw_tile(
         return np.asarray(corner + _MARGIN + inside * frame)
 
     first, last = placed(low), placed(high)
-    axes.plot(*_corners(first, last)[[0, 1, 2, 3, 0]].T, color="#bbbbbb", lw=0.8)
-    axes.text(corner[0] + 0.5, last[1] + 0.02, tile.title, ha="center", va="bottom", fontsize=8.5)
+    axes.plot(*_corners(first, last)[[0, 1, 2, 3, 0]].T, color=seen("#bbbbbb"), lw=0.8)
+    above: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": points(8.5)}
+    axes.text(corner[0] + 0.5, last[1] + 0.02, tile.title, **above)
     for cloud, labels, by_answer in clouds:
         answers = np.where(labels, 0, 1) if labels.dtype == bool else labels
-        for number, points in enumerate(by_answer):
+        for number, some in enumerate(by_answer):
             if (answers == number).any():
-                points.append(placed(cloud[answers == number]))
+                some.append(placed(cloud[answers == number]))
     if values is not None:
         _draw_values(axes, placed(values), first, last)
     if tile.weights is None:
@@ -177,11 +189,14 @@ def _draw_tile(
 
 def _draw_values(axes: Axes, places: Array, first: Array, last: Array) -> None:
     at_edge = _apart(np.clip(places, first + 0.035, last - 0.035), (first + last) / 2)
-    axes.plot(*at_edge.T, "o", ms=11, mfc="white", mec=NEUTRAL, mew=0.6, zorder=5)
-    for token, place, seen in zip(COUNTED, places, at_edge, strict=True):
-        weight, colour = ("bold", "black") if (place == seen).all() else ("normal", NEUTRAL)
-        style: Any = {"fontsize": 9, "fontweight": weight, "color": colour, "zorder": 6}
-        axes.text(seen[0], seen[1], token.text, ha="center", va="center", **style)
+    axes.plot(
+        *at_edge.T, "o", ms=points(11), mfc=seen("white"), mec=seen(NEUTRAL), mew=0.6, zorder=5
+    )
+    for token, place, edge in zip(COUNTED, places, at_edge, strict=True):
+        weight, colour = ("bold", "black") if (place == edge).all() else ("normal", NEUTRAL)
+        style: Any = {"fontsize": points(9), "fontweight": weight, "color": seen(colour)}
+        style["zorder"] = 6
+        axes.text(edge[0], edge[1], token.text, ha="center", va="center", **style)
 
 
 def _apart(places: Array, middle: Array) -> Array:

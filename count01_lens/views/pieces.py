@@ -4,6 +4,7 @@ They read on a phone, on paper, in the dark, with the keyboard and with a screen
 """
 
 import base64
+import gzip
 import re
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ LARGEST_DOWNLOAD = 200_000
 WIDE = 800  # pixels; a wider figure gets a row of its own
 LONG = 40  # characters; a column with a longer cell gets room to read it
 
-_NUMBER = re.compile(r"[+−]?[\d.,]+(e[+−]?\d+)?( %)?|[+−]?∞|–|")
+_NUMBER = re.compile(r"[+−]?[\d.,]+(e[+−]?\d+|·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( %)?|[+−]?∞|–|")
 
 Tone = Literal["good", "middling", "bad", "none"]
 
@@ -61,23 +62,44 @@ def table(
     kinds: Sequence[str] | None = None,
     table_id: str | None = None,
     look: Literal["data", "values"] = "data",
+    later: Collection[str] = (),
 ) -> Markup:
     """Write a table in a box of its own, which scrolls where there is little room.
 
     The first cell of a row is its heading. `filters` needs `kinds`, one for each row, and
-    `table_id`. The look "values" is for small numbers whose last row and column are totals.
+    `table_id`. The look "values" is for small numbers whose last row and column are totals. Columns
+    that may come `later` are left out where there is little room, until they are asked for.
     """
     cells = [[escape(cell) for cell in row] for row in rows]
     kind_of = [_column_kind(column) for column in zip(*cells, strict=True)] or [None] * len(columns)
     return render(
         "table.html",
-        columns=[(_unbroken(name), kind) for name, kind in zip(columns, kind_of, strict=True)],
+        columns=[
+            (_unbroken(name), " ".join(filter(None, [kind, "later" * (name in later)])) or None)
+            for name, kind in zip(columns, kind_of, strict=True)
+        ],
+        n_later=len(later),
         rows=cells,
         caption=caption,
         kinds=kinds or [None] * len(cells),
         table_id=table_id,
         look=look,
     )
+
+
+@dataclass(frozen=True)
+class Shaded:
+    """A cell of a table that is coloured: blue up to level 5, orange down to −5."""
+
+    text: str
+    level: int = 0
+
+
+def shaded_table(
+    columns: Sequence[str], rows: Iterable[tuple[str, Sequence[Shaded]]], caption: str
+) -> Markup:
+    """Write a small table of numbers whose colours show which are large."""
+    return render("shaded.html", columns=columns, rows=rows, caption=caption)
 
 
 def _column_kind(cells: Iterable[Markup]) -> str | None:
@@ -142,8 +164,17 @@ class Image:
     @property
     def uri(self) -> str:
         """The picture as an address that holds it."""
-        media = "image/svg+xml" if self.kind == "svg" else "image/png"
-        return f"data:{media};base64,{base64.b64encode(self.data).decode()}"
+        return f"data:{self.media};base64,{base64.b64encode(self.data).decode()}"
+
+    @property
+    def media(self) -> str:
+        """The kind of picture, in the words of browsers."""
+        return "image/svg+xml" if self.kind == "svg" else "image/png"
+
+    @property
+    def packed(self) -> str:
+        """The picture for a script that unpacks it; of an SVG a fifth of the address."""
+        return base64.b64encode(gzip.compress(self.data, mtime=0)).decode()
 
 
 def choose_image(svg: Callable[[], bytes], png: Callable[[], bytes]) -> Image:
@@ -152,14 +183,51 @@ def choose_image(svg: Callable[[], bytes], png: Callable[[], bytes]) -> Image:
     return Image(drawn, "svg") if len(drawn) < LARGEST_SVG else Image(png(), "png")
 
 
-def figure(image: Image, alt: str, caption: str, downloads: Sequence[str] = ()) -> Markup:
-    """Write a figure on a white card; `alt` says what it shows to those who do not see it."""
+@dataclass(frozen=True)
+class Cells:
+    """Where a figure shows a matrix of heads whose values its first file holds: for its reader.
+
+    Attributes:
+        box: left, top, width and height of the matrix, as shares of the figure.
+        pair: what the value of a pair is.
+        single: what stands on the diagonal of the file.
+        signed: whether values are written with their sign.
+    """
+
+    box: tuple[float, float, float, float]
+    pair: str
+    single: str
+    signed: bool = False
+
+    @property
+    def style(self) -> str:
+        """The place in a style sheet's words."""
+        sides = zip(("left", "top", "width", "height"), self.box, strict=True)
+        return "; ".join(f"{side}: {100 * share:.2f}%" for side, share in sides)
+
+
+def figure(
+    image: Image,
+    alt: str,
+    caption: str,
+    downloads: Sequence[str] = (),
+    *,
+    dark: Image | None = None,
+    cells: Cells | None = None,
+) -> Markup:
+    """Write a figure on a white card; `alt` says what it shows to those who do not see it.
+
+    Args:
+        dark: the same picture for dark surroundings, on no card. It is packed, and a
+            script unpacks it in the dark only.
+        cells: makes the values of a matrix readable by pointing at it.
+    """
     if not alt.strip():
         raise ValueError(f"alt: expected words that stand for the figure ({caption}), got none")
     size = image.size
     wide = size is not None and size[0] > WIDE
     said = {"alt": alt, "caption": caption, "downloads": downloads}
-    return render("figure.html", image=image, size=size, wide=wide, **said)
+    return render("figure.html", image=image, dark=dark, size=size, wide=wide, cells=cells, **said)
 
 
 def figures(drawn: Iterable[str]) -> Markup:

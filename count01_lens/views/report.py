@@ -4,17 +4,15 @@ The report follows from the analysis alone: the same analysis gives the same byt
 apply to a model is left out, and the report says why.
 """
 
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
-from count01_lens.common.text import anything, percent
+from count01_lens.common.text import anything
 from count01_lens.common.types import HookedTransformer
 from count01_lens.common.versions import library_versions
 from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.mechanisms import mechanisms
 from count01_lens.models.checkpoints import checkpoint_info, load_checkpoint
 from count01_lens.models.stored import hooked
 from count01_lens.tasks.count01 import Count01
@@ -23,12 +21,15 @@ from count01_lens.views.attention_view import show_attention
 from count01_lens.views.attribution_view import show_attribution
 from count01_lens.views.document import element, in_notebook, write_page
 from count01_lens.views.explorer_page import explorer_part
-from count01_lens.views.pieces import facts, paragraph, table, tiles, unfolding
+from count01_lens.views.figure_style import own_style
+from count01_lens.views.pieces import facts, paragraph, table, unfolding
 from count01_lens.views.plots import strongest
 from count01_lens.views.prompt_view import LONGEST
 from count01_lens.views.report_figures import MOST_TILES, groups_part, pairs_part
-from count01_lens.views.report_heads import effects_part, heads_part, readouts_part
+from count01_lens.views.report_heads import effects_part, heads_part
 from count01_lens.views.report_looks import looks_part
+from count01_lens.views.report_mechanisms import mechanisms_part
+from count01_lens.views.report_opening import opening
 from count01_lens.views.report_page import Part, report_page
 from count01_lens.views.report_verdict import verdict_part
 from count01_lens.views.wording import Words, of_count01, output_texts, title_of
@@ -42,6 +43,7 @@ def write_report(
 ) -> Path:
     """Write the report of an analysis; `HeadAnalysis.report` describes it."""
 
+    @own_style()
     def make() -> str:
         info, task = None, analysis.task
         model = None if analysis.model is None else hooked(analysis.model)
@@ -54,20 +56,21 @@ def write_report(
         if model is not None and task is not None:
             analysis.check_made_from(model, task)
         words = Words.of(analysis, model)
+        found = mechanisms(analysis, model)
         parts = [
             verdict_part(analysis, words),
             heads_part(analysis, words),
-            readouts_part(analysis, words),
+            mechanisms_part(analysis, words, model, found),
             effects_part(analysis, words),
             pairs_part(analysis, words),
             groups_part(analysis, words),
-            looks_part(analysis, words, model, task),
+            looks_part(analysis, words, model, task, found),
             explorer_part(analysis, model, task),
             _example_part(analysis, words, model, task),
             _making_part(analysis, words, model, info),
         ]
         shown = [part for part in parts if part is not None]
-        return report_page(title_of(analysis, words), _opening(analysis, words), shown)
+        return report_page(title_of(analysis, words), opening(analysis, words, model, task), shown)
 
     return write_page(path, make)
 
@@ -94,39 +97,6 @@ def analysis_html(analysis: HeadAnalysis) -> str:
         table(list(map(str, shown)), rows, "Metrics of each head alone"),
         *(element("p", element("i", note)) for note in analysis.notes),
     )
-
-
-def _opening(analysis: HeadAnalysis, words: Words) -> Markup:
-    """The answer in words, and how well the whole model does."""
-    n_test = len(analysis.data.test_labels)
-    names = {"answer": "right answers"}
-    whole = f"The whole model on the {n_test:,} test prompts, where it chooses among "
-    whole += f"{len(words.answers)} answers ({_few(words.answers)}):"
-    if words.is_count01:
-        whole = f"The whole model on the {n_test:,} sentences of the test split:"
-        names |= {
-            "ties": "on ties (as many 1s as 0s)",
-            "others": "on all others",
-            "end": "'[EOS]' after the answer",
-        }
-    else:
-        names |= {name: f"on {name}" for name in analysis.data.answer.subsets}
-    return Markup("\n").join(
-        [
-            paragraph(analysis.answer, "lead"),
-            paragraph(whole),
-            tiles(
-                (names.get(key, key), percent(value, 2)) for key, value in analysis.accuracy.items()
-            ),
-            *(paragraph(f"Note: {note}.", "note") for note in analysis.notes),
-        ]
-    )
-
-
-def _few(names: Sequence[str]) -> str:
-    """List names, of many only the first and the last."""
-    shown = names if len(names) <= 8 else [*names[:4], "…", *names[-3:]]
-    return ", ".join(shown)
 
 
 def _making_part(

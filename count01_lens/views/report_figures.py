@@ -15,11 +15,14 @@ from count01_lens.heads.groups import LARGEST_EXACT
 from count01_lens.heads.metrics import METRICS
 from count01_lens.heads.structure import Structure
 from count01_lens.views import plots
+from count01_lens.views.figure_style import axes_in_place
 from count01_lens.views.figures import as_bytes
 from count01_lens.views.group_curve import curve_in_words
 from count01_lens.views.heat_maps import lowest_shown, with_pairs
 from count01_lens.views.network_plot import network_in_words
 from count01_lens.views.pieces import (
+    Cells,
+    Image,
     bullets,
     choose_image,
     download,
@@ -56,6 +59,8 @@ def pairs_part(analysis: HeadAnalysis, words: Words) -> Part | None:
             f"Heat map of the gain in s-acc of each pair over its better head: {share} of "
             f"pairs gain more than 0.01; heads {first} and {second} gain most, {best:.3f}.",
             "Blue pairs have a higher s-acc than the better of their heads, red ones a lower one.",
+            matrix=("gain in s-acc", "s-acc alone"),
+            signed=True,
         )
     )
     some = len(known) < len(gains)
@@ -78,6 +83,7 @@ def _pairs_figure(analysis: HeadAnalysis, words: Words, metric: str) -> Markup:
         f"the best of heads {first} and {second}.",
         f"{label} of a pair where its row meets its column; single heads on the diagonal."
         + f" Everything up to {lowest:g} is dark." * (lowest > 0),
+        matrix=(label, label),
     )
 
 
@@ -213,6 +219,8 @@ def _group_figures(analysis: HeadAnalysis, words: Words, worth: pd.DataFrame) ->
             f"{two} ({signed(most)}), least between {three} and {four} ({signed(-least)}).",
             "Blue pairs cooperate: together they are worth more than apart. Red ones repeat "
             "each other. The data have Shapley values on the diagonal.",
+            matrix=("interaction", "Shapley value"),
+            signed=True,
         )
 
 
@@ -243,10 +251,30 @@ def drawn_with_data(
     alt: str,
     caption: str,
     more: Mapping[str, pd.DataFrame] = MappingProxyType({}),
+    *,
+    matrix: tuple[str, str] | None = None,
+    signed: bool = False,
 ) -> Markup:
-    """Write a figure with a link to its numbers, and to more of them by the names of files."""
+    """Write a figure with a link to its numbers, and to more of them by the names of files.
+
+    Args:
+        matrix: of a heat map of heads, what the values of its data are: of pairs, and on the
+            diagonal. Those who point at the figure then read them.
+        signed: whether these are written with their sign.
+    """
     image = choose_image(lambda: as_bytes(drawn, "svg"), lambda: as_bytes(drawn, "png"))
-    return figure(image, alt, caption, [csv_link(*each) for each in [(name, data), *more.items()]])
+    dark = Image(as_bytes(drawn, image.kind, dark=True), image.kind)
+    cells = None if matrix is None else Cells(_box(drawn), *matrix, signed=signed)
+    links = [csv_link(*each) for each in [(name, data), *more.items()]]
+    return figure(image, alt, caption, links, dark=dark, cells=cells)
+
+
+def _box(drawn: Figure) -> tuple[float, float, float, float]:
+    """Where a figure has its first axes, from its left and its top; it is laid out to see."""
+    with axes_in_place(drawn):
+        drawn.draw_without_rendering()
+        box = drawn.axes[0].get_position()
+        return box.x0, 1 - box.y1, box.width, box.height
 
 
 def csv_link(name: str, data: pd.DataFrame) -> Markup:

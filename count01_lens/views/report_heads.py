@@ -1,11 +1,11 @@
-"""The parts of a report about each head alone: its metrics, what it counts, its effects."""
+"""The parts of a report about each head alone: its metrics and its effects."""
 
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from count01_lens.common.text import number, percent, signed
+from count01_lens.common.text import number, percent, written_signed
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.metrics import METRICS, metrics_of, right_by_majority
 from count01_lens.heads.thresholds import FAILED, SUCCESSFUL
@@ -22,6 +22,8 @@ BADGES = {
     "failed": badge("○", "failed", "bad"),
 }
 # Columns beside the metrics, which have their labels and meanings with them.
+# Where there is little room, as on a phone, the others wait to be asked for.
+_FIRST = ("l_acc", "s_acc", "eos_l_acc", "total_effect")
 _COUNT_COLUMNS = {"w01": "w01", "w02": "w02", "head_weight": "head weight"}
 _EFFECT_COLUMNS = dict(zip(EFFECTS, ("direct effect", "total effect", "self-repair"), strict=True))
 
@@ -59,7 +61,8 @@ def heads_table(analysis: HeadAnalysis, words: Words, heads: Any, caption: str) 
         ]
         for head in heads
     ]
-    return table(["head", "category", *columns.values()], rows, caption)
+    later = [title for name, title in columns.items() if name not in _FIRST]
+    return table(["head", "category", *columns.values()], rows, caption, later=later)
 
 
 def _bounds(analysis: HeadAnalysis, words: Words) -> str:
@@ -72,8 +75,8 @@ def _bounds(analysis: HeadAnalysis, words: Words) -> str:
     if words.is_count01:
         ties = analysis.data.answer.subsets["ties"]
         return text + (
-            f"Right on all but the ties, {ties.sum()} of {len(ties)} sentences, would be an s-acc "
-            f"of {1 - ties.mean():.4f}."
+            f"Right on all but the ties, {ties.sum()} of {len(ties):,} sentences, would be an "
+            f"s-acc of {1 - ties.mean():.4f}."
         )
     majority = float(right_by_majority(analysis.data).mean())
     return text + f"Always giving the most frequent answer would be an s-acc of {majority:.4f}."
@@ -88,8 +91,8 @@ def _titles(analysis: HeadAnalysis) -> dict[str, str]:
 
 def _cell(column: str, value: float) -> str:
     if column in ("w01", "w02") or not np.isfinite(value):
-        return number(value, 3)
-    return signed(value, ".3f") if column in EFFECTS else f"{value:.4f}"
+        return number(float(f"{value:.3g}"))
+    return written_signed(value, ".3f") if column in EFFECTS else f"{value:.4f}"
 
 
 def _meanings(analysis: HeadAnalysis, words: Words) -> list[str]:
@@ -119,34 +122,6 @@ def _meanings(analysis: HeadAnalysis, words: Words) -> list[str]:
             "without it; self-repair is the difference."
         )
     return found
-
-
-def readouts_part(analysis: HeadAnalysis, words: Words) -> Part | None:
-    """Read-outs as inequalities; models without them have a note that says so."""
-    if not {"readout", "learned_readout"} <= set(analysis.table):
-        return None
-    rows = [
-        [name, BADGES[row["category"]], row["readout"], row["learned_readout"]]
-        for name, row in zip(words.heads, analysis.table.to_dict("records"), strict=True)
-    ]
-    columns = ["head", "category", "linear probe of its output", "the model's own use of it"]
-    text = "A linear read-out of a head is an inequality over how often each token occurs"
-    two = len(words.answers) == 2
-    text += f": where it holds, the answer is {words.answers[0]}." if two else "."
-    if words.is_count01:
-        text += (
-            " Perfect counting is n1 − n0 > 0. A factor of n0 that is off is a bias that grows "
-            "with the sentence, a factor of n2 is noise, and the last number shifts the ties."
-        )
-    off = analysis.table.filter(like="readout_off").to_numpy()
-    if off.size:  # older files do not say
-        text += (
-            " Numbers are rounded to three decimals: as it is written here, an inequality decides "
-            f"up to {percent(float(off.max()), 2)} of the test {words.prompts} otherwise than it "
-            "really does."
-        )
-    content = [paragraph(text), table(columns, rows, "Count read-outs of each head")]
-    return Part("readouts", "What each head counts", content)
 
 
 def effects_part(analysis: HeadAnalysis, words: Words) -> Part | None:

@@ -1,11 +1,15 @@
 """The part of a report about what heads look like: attention ratios, outputs, logits."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 from markupsafe import Markup
 
-from count01_lens.common.text import signed
+from count01_lens.common.text import plural, signed
 from count01_lens.common.types import HookedTransformer
+from count01_lens.counts.mechanism import Mechanism
 from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.heads.mechanisms import ways_in_words
 from count01_lens.tasks.prompts import Task
 from count01_lens.views import plots
 from count01_lens.views.effect_plots import lift_table
@@ -21,14 +25,18 @@ _VALUE_VECTORS = (
 
 
 def looks_part(
-    analysis: HeadAnalysis, words: Words, model: HookedTransformer | None, task: Task | None
+    analysis: HeadAnalysis,
+    words: Words,
+    model: HookedTransformer | None,
+    task: Task | None,
+    found: Sequence[Mechanism] = (),
 ) -> Part:
     """Attention ratios, outputs, and direct logit attribution."""
     drawn, left_out = [], []
     ratios = analysis.counts is not None and {"w01", "w02"} <= set(analysis.counts)
     logits = plots.has_paper_logits(analysis)
     if ratios:
-        drawn.append(_ratios_figure(analysis))
+        drawn.append(_ratios_figure(analysis, found))
     elif words.is_count01:
         reasons = "; ".join(analysis.notes)
         left_out.append(f"Left out: {reasons}; likewise the figure of logits.")
@@ -48,18 +56,23 @@ def looks_part(
     return Part("looks", title, [*notes, figures(drawn)])
 
 
-def _ratios_figure(analysis: HeadAnalysis) -> Markup:
+def _ratios_figure(analysis: HeadAnalysis, found: Sequence[Mechanism]) -> Markup:
     known = analysis.table
-    good = known[known["category"] == "successful"]
-    paper = good["w01"].between(0.5, 2) & (good["w02"] > 10)
+    good = known["category"] == "successful"
+    paper, n_good = known[good]["w01"].between(0.5, 2) & (known[good]["w02"] > 10), int(good.sum())
+    inside = (
+        f"{paper.sum()} of {plural(n_good, 'successful head')} attend to '0' and '1' alike and "
+        "hardly to '2' (w01 from 0.5 to 2, w02 above 10)"
+        if n_good
+        else "No head is successful"
+    )
+    ways = ways_in_words(found, good.tolist())
     return drawn_with_data(
         plots.plot_attention_ratios(analysis),
         "attention_ratios.csv",
         known[["layer", "head", "w01", "w02", "s_acc"]],
-        f"Heads by their attention ratios, both axes logarithmic: {paper.sum()} of "
-        f"{len(good)} successful heads have w01 from 0.5 to 2 and w02 above 10.",
-        "A head that sees '0' and '1' alike (w01 near 1) and hardly sees '2' (w02 "
-        "large) can count. Ratios beyond the axes are drawn at the edge.",
+        f"Heads by their attention ratios, both axes logarithmic: {inside}.",
+        f"{inside}. {ways} Ratios beyond the axes are drawn at the edge.".replace("  ", " "),
     )
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 from markupsafe import Markup
 
-from count01_lens.common.text import signed
+from count01_lens.common.text import rounded_percent, signed
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.labels import LABELS
 from count01_lens.heads.metrics import CATEGORIES, METRICS
@@ -41,9 +41,9 @@ def _meaning(analysis: HeadAnalysis) -> str:
         "A head facilitates if groups are better with it on average (its Shapley value is above "
         f"{THRESHOLDS.head:g}), interferes if they are worse, and is irrelevant if it changes "
         "nothing. Two heads that facilitate cooperate if they are worth more together than apart, "
-        "and are redundant if one brings what the other has already. A word is given only where "
-        f"the {THRESHOLDS.level:.0%} interval over {found.n_prompts:,} test prompts leaves no "
-        "other open; intervals of all heads, and of all pairs, hold together."
+        "and are redundant if one brings what the other has already. A label is given only where "
+        f"the {rounded_percent(THRESHOLDS.level)} interval over {found.n_prompts:,} test prompts "
+        "rules out the others; intervals hold for all heads, and for all pairs, at once."
     )
 
 
@@ -57,7 +57,7 @@ def _agreement(analysis: HeadAnalysis, judged: list[str]) -> Markup:
             if row.sum():
                 cells = [str(row[category]) for category in CATEGORIES]
                 rows.append([METRICS[metric].label, _BADGES[label], *cells])
-    caption = "How many heads have a word, by the category of their probe"
+    caption = "How many heads have each label, by the category of their probe"
     return table(["by", "heads that are", *CATEGORIES], rows, caption)
 
 

@@ -21,6 +21,7 @@ import pytest
 
 import count01_lens as cl
 from tests.browsers import chromium_page, needs_chromium
+from tests.processes import started
 
 SCREENSHOTS = Path(os.environ.get("COUNT01_SCREENSHOTS", "runs/screenshots"))
 
@@ -91,20 +92,16 @@ def lab(tmp_path: Path) -> Iterator[str]:
     (kernels / "kernel.json").write_text(json.dumps(spec))
     environment = {**os.environ, **own, "JUPYTER_DATA_DIR": str(tmp_path / "data")}
     arguments = [f"--{name}={value}" for name, value in settings.items()]
-    with open(tmp_path / "lab.log", "w") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *arguments],
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    lab = [sys.executable, "-m", "jupyterlab", *arguments]
     address = f"http://127.0.0.1:{port}"
-    try:
+    with (
+        open(tmp_path / "lab.log", "w") as log,
+        started(*lab, env=environment, stdout=log, stderr=subprocess.STDOUT) as server,
+    ):
         _wait_for(f"{address}/api?token={token}", tmp_path / "lab.log", server)
         yield f"{address}/lab/tree/patcher.ipynb?token={token}"
-    finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=60)
 
 
 def _wait_for(address: str, log: Path, server: subprocess.Popen) -> None:

@@ -8,9 +8,9 @@ import pytest
 import count01_lens as cl
 from count01_lens.views.comparison_plots import (
     by_worth,
-    plot_all_interactions,
-    plot_curves,
-    plot_means,
+    plot_compared_curves,
+    plot_compared_interactions,
+    plot_compared_means,
 )
 from tests.helpers import TINY
 
@@ -41,7 +41,7 @@ def test_without_all_groups_there_are_no_maps(tmp_path):
     assert "Pairs of heads, side by side" not in page
     assert page.count("<img") == 2
     with pytest.raises(ValueError, match="metric: expected one with all groups measured"):
-        plot_all_interactions(found, "l_acc")
+        plot_compared_interactions(found, "l_acc")
 
 
 def test_one_model_with_one_head(tmp_path):
@@ -52,7 +52,7 @@ def test_one_model_with_one_head(tmp_path):
 
 
 def test_maps_have_heads_in_the_order_of_their_worth():
-    figure = plot_all_interactions(FOUND, "l_acc")
+    figure = plot_compared_interactions(FOUND, "l_acc")
     for axes, matrix in zip(figure.axes, FOUND.interactions("l_acc").values(), strict=False):
         drawn = axes.images[0].get_array()
         order = np.argsort(-np.diag(matrix), kind="stable")
@@ -64,7 +64,7 @@ def test_maps_have_heads_in_the_order_of_their_worth():
 
 
 def test_a_line_for_each_model_and_points_where_only_ends_are_known():
-    figure = plot_curves(FOUND)
+    figure = plot_compared_curves(FOUND)
     curves = FOUND.curves
     for axes, metric in zip(figure.axes, FOUND.metrics, strict=True):
         assert len(axes.lines) == 3
@@ -74,13 +74,13 @@ def test_a_line_for_each_model_and_points_where_only_ends_are_known():
     many = cl.compare_heads(
         {"many": cl.build_model(cl.ModelConfig(d_embed=20, n_heads=20), seed=0)}, TINY
     )
-    (drawn,) = plot_curves(many).axes[0].lines
+    (drawn,) = plot_compared_curves(many).axes[0].lines
     assert drawn.get_xdata().tolist() == [0, 1, 19, 20]
     assert drawn.get_linestyle() == "None"
 
 
 def test_points_are_models_and_lines_their_interval():
-    axes = plot_means(FOUND).axes[0]
+    axes = plot_compared_means(FOUND).axes[0]
     points = axes.collections[FOUND.metrics.index("roc_auc")].get_offsets()[:, 0]
     expected = FOUND.table["roc_auc_mean_interaction"]
     assert points.tolist() == pytest.approx(expected.tolist())

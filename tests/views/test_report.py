@@ -1,9 +1,11 @@
 """Reports of an analysis."""
 
+import base64
 import copy
 import dataclasses
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from markupsafe import escape
@@ -11,8 +13,11 @@ from typer.testing import CliRunner
 
 import count01_lens.views.report_figures as figures_module
 from count01_lens.cli import app
+from count01_lens.counts.readout import qk_table
+from count01_lens.counts.verification import verify
 from count01_lens.heads.analysis import HeadAnalysis
 from count01_lens.heads.analyze import analyze_heads
+from count01_lens.heads.mechanisms import mechanisms, ways_in_words
 from count01_lens.models.build import build_model
 from count01_lens.models.checkpoints import save_checkpoint
 from count01_lens.models.config import ModelConfig
@@ -38,7 +43,7 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def quick(monkeypatch):
     """Figures that take no time."""
-    monkeypatch.setattr(figures_module, "as_bytes", lambda figure, kind: SVG)
+    monkeypatch.setattr(figures_module, "as_bytes", lambda figure, kind, **options: SVG)
 
 
 def test_a_report_has_it_all(whole):
@@ -67,6 +72,7 @@ def test_a_report_has_it_all(whole):
 
 def test_the_numbers_in_a_report_are_those_of_the_analysis(whole):
     analysis, page = whole
+    page = page.replace('class="number later"', 'class="number"')  # on a phone
     heads = csv_of(page, "heads.csv")
     pd.testing.assert_frame_equal(heads, analysis.table, rtol=1e-5, check_dtype=False)
     for row in analysis.table.itertuples():
@@ -91,6 +97,60 @@ def test_the_numbers_in_a_report_are_those_of_the_analysis(whole):
     assert outputs["head_3_1"].to_numpy() == pytest.approx(
         analysis.data.test_outputs[:, 3, 1], rel=1e-4
     )
+
+
+def test_the_opening_counts_what_the_test_split_does_not_show(whole):
+    _, page = whole
+    found = verify(MODEL)
+    assert found.n_errors > 0
+    opening = page[: page.index('<section id="heads"')]
+    for shown in (
+        f"<dt>of {found.n_sentences:,} sentences</dt><dd>{found.n_errors:,} wrong</dd>",
+        f"<dt>of {found.n_ties:,} ties</dt><dd>{found.n_tie_errors:,} wrong</dd>",
+        f"<dd>{found.n_errors - found.n_tie_errors:,} wrong</dd>",
+        f"after the answer</dt><dd>{found.n_eos_errors:,}</dd>",
+        "up to 200 of each token",
+    ):
+        assert shown in opening
+    n0, n1, n2 = found.counterexamples[0].tolist()
+    assert f"n0 = {n0}, n1 = {n1}, n2 = {n2} (right: " in opening
+
+
+def test_each_head_is_explained_by_its_own_tables(whole):
+    analysis, page = whole
+    found = mechanisms(analysis)
+    assert len(found) == page.count('class="mechanism"') == 4
+    for head, each in enumerate(found):
+        assert escape(str(each)) in page
+        assert f'aria-label="QK and OV tables of head {head}"' in page
+    scores = qk_table(MODEL, 2).loc["="]
+    row = re.search(r"tables of head 2\".*?QK from &#39;=&#39;</th>(.*?)</tr>", page, re.DOTALL)[1]
+    seen = [float(cell.replace("−", "-")) for cell in re.findall(r">([^<]+)</td>", row)]
+    assert seen == pytest.approx(scores[:5].to_list(), abs=0.006)
+    good = (analysis.table["category"] == "successful").tolist()
+    assert page.count(str(escape(ways_in_words(found, good)))) >= 2 * any(good)
+    assert "can count" not in page
+
+
+def test_values_of_heat_maps_can_be_read(whole):
+    _, page = whole
+    maps = re.findall(r'class="cells" style="([^"]+)" data-pair="([^"]+)"', page)
+    assert [pair for _, pair in maps] == [
+        "l-acc", "ROC AUC", "s-acc", "[EOS] l-acc", "gain in s-acc", *["interaction"] * 4,
+    ]  # fmt: skip
+    # Where the picture itself has its axes: the second path is their ground.
+    pictures = re.findall(r'base64,([^"]+)" alt="Heat map', page)
+    for (style, _), picture in zip(maps, pictures, strict=True):
+        svg = base64.b64decode(picture).decode()
+        size = [float(side) for side in re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups()]
+        ground = re.search(r'<g id="patch_2">\s*<path d="([^"]+)"', svg)[1]
+        x, y = np.array(re.findall(r"[ML] (\S+) (\S+)", ground), dtype=float).T / [
+            [size[0]],
+            [size[1]],
+        ]
+        expected = [x.min(), y.min(), np.ptp(x), np.ptp(y)]
+        shown = [float(side) / 100 for side in re.findall(r"([\d.]+)%", style)]
+        assert shown == pytest.approx(expected, abs=4e-3)
 
 
 def test_the_network_comes_first_of_all_groups(whole):
@@ -141,6 +201,7 @@ def test_a_deep_model_has_a_report_of_what_applies(tmp_path, quick):
     Outline(page).assert_good()
     assert escape(analysis.notes[0]) in page
     assert "readouts" not in page
+    assert "cl.verify" not in page
     assert "logits.csv" not in page
     for name in ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2"):
         assert f'<th scope="row" class="number">{name}</th>' in page
@@ -151,7 +212,7 @@ def test_a_deep_model_has_a_report_of_what_applies(tmp_path, quick):
 def test_one_head_has_no_pairs(tmp_path, quick):
     page = analyze_heads(minimal_model(), TINY).report(tmp_path / "report.html").read_text()
     Outline(page).assert_good()
-    assert "There is no other to compete or cooperate with" in page
+    assert "there is no other to compete or cooperate with" in page
     assert "pairs" not in re.findall(r'<a href="#(\w+)">', page)
 
 

@@ -1,6 +1,7 @@
 """Pages of reports: words stay words, and everybody can read them."""
 
 import base64
+import gzip
 import html
 import io
 import re
@@ -15,7 +16,9 @@ from count01_lens.views.document import element, in_frame, in_notebook
 from count01_lens.views.pieces import (
     LARGEST_DOWNLOAD,
     LARGEST_SVG,
+    Cells,
     Image,
+    Shaded,
     badge,
     bullets,
     choose_image,
@@ -25,6 +28,7 @@ from count01_lens.views.pieces import (
     figures,
     filters,
     paragraph,
+    shaded_table,
     table,
     tiles,
     unfolding,
@@ -133,6 +137,39 @@ def test_figures_keep_their_size_and_their_words(kind):
     assert figures([made]).count("<figure") == 1
     with pytest.raises(ValueError, match="alt: expected words that stand for the figure"):
         figure(image, " ", "How to read it.")
+
+
+def test_figures_may_have_a_dark_form_and_values():
+    light, dark = Image(b"<svg>light</svg>", "svg"), Image(b"<svg>dark</svg>", "svg")
+    cells = Cells((0.1, 0.05, 0.7, 0.85), "gain", "s-acc alone", signed=True)
+    made = figure(light, "A map", "", dark=dark, cells=cells)
+    assert made.count("<img") == 1
+    packed = re.search(r'data-dark="([^"]+)" data-media="image/svg\+xml"', made)[1]
+    assert gzip.decompress(base64.b64decode(packed)) == dark.data
+    assert figure(light, "A map", "", dark=dark, cells=cells) == made
+    place = "left: 10.00%; top: 5.00%; width: 70.00%; height: 85.00%"
+    assert f'class="cells" style="{place}" data-pair="gain" data-single="s-acc alone"' in made
+    assert 'data-signed="1"' in made
+    plain = figure(light, "A map", "")
+    assert plain.count("<img") == 1
+    assert "cells" not in plain
+    assert "data-dark" not in plain
+
+
+def test_shaded_cells_tell_their_level():
+    made = shaded_table(["0", "<1>"], [("QK", [Shaded("2", 5), Shaded("−1", -2)])], "Tables")
+    assert '<td class="p5">2</td><td class="n2">−1</td>' in made
+    assert '<th scope="col">&lt;1&gt;</th>' in made
+    assert 'aria-label="Tables"' in made
+    assert "class" not in shaded_table(["0"], [("QK", [Shaded("0")])], "T").split("<tbody>")[1]
+
+
+def test_columns_may_come_later():
+    made = table(["head", "s-acc", "w01"], [["0", "1", "2"]], "Heads", later=["w01"])
+    assert "Show 1 more column</label>" in made
+    assert '<td class="number later">2</td>' in made
+    assert '<td class="number">1</td>' in made
+    assert "checkbox" not in table(["head"], [["0"]], "Heads")
 
 
 def wide_image():

@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -126,6 +127,57 @@ def test_claims_are_filtered_with_the_keyboard(opened):
     page.screenshot(path=SCREENSHOTS / "report-reproduction-filtered.png")
     buttons.first.press("Space")
     assert shown.count() == 20
+
+
+def test_values_of_a_heat_map_are_read_with_mouse_and_keyboard(opened):
+    page = opened("analysis")
+    figure = page.locator("figure", has=page.locator(".cells[data-pair='s-acc']"))
+    cells, value = figure.locator(".cells"), figure.locator(".value")
+    cells.scroll_into_view_if_needed()
+    with page.expect_download() as saving:
+        figure.locator("a").click()
+    pairs = pd.read_csv(saving.value.path()).to_numpy()[:, 1:]
+    box, n = cells.bounding_box(), len(pairs)
+    page.mouse.move(box["x"] + 1.5 * box["width"] / n, box["y"] + 0.5 * box["height"] / n)
+    assert said(value) == ("heads 0 and 1", pytest.approx(pairs[0, 1], abs=6e-4))
+    cells.focus()
+    page.keyboard.press("ArrowLeft")
+    assert said(value) == ("head 0", pytest.approx(pairs[0, 0], abs=6e-4))
+    page.keyboard.press("ArrowUp")  # there is nothing above
+    page.keyboard.press("ArrowDown")
+    assert said(value) == ("heads 1 and 0", pytest.approx(pairs[1, 0], abs=6e-4))
+    # The cell that is marked is the one that is named.
+    cell = figure.locator(".cell").bounding_box()
+    assert cell["y"] == pytest.approx(box["y"] + box["height"] / n, abs=1.5)
+    assert cell["x"] == pytest.approx(box["x"], abs=1.5)
+
+
+def said(value):
+    """The heads that a read-out names, and their value."""
+    heads, _, number = value.inner_text().partition(": ")
+    return heads, float(number)
+
+
+def test_figures_are_dark_in_the_dark_and_light_on_paper(opened):
+    page = opened("analysis", "dark")
+    page.wait_for_function("!document.querySelector('[data-dark]')")
+    pictures = page.locator(".picture:visible").count()
+    page.wait_for_function(f"document.querySelectorAll('.of-both').length === {pictures}")
+    assert page.locator(".on-dark:visible").count() == pictures
+    assert page.locator(".on-light:visible").count() == 0
+    page.emulate_media(media="print")
+    assert page.locator(".on-dark:visible").count() == 0
+    assert page.locator(".on-light:visible").count() == pictures
+    assert opened("analysis").locator(".on-dark").count() == 0
+
+
+def test_columns_that_a_phone_leaves_out_can_be_asked_for(opened):
+    page = opened("analysis", "phone")
+    shown = page.locator("#heads thead th:visible")
+    few = shown.count()
+    page.locator("#heads .all-columns input").first.check()
+    assert shown.count() > few
+    assert opened("analysis").locator("#heads .all-columns").first.is_hidden()
 
 
 def test_data_are_saved_from_the_page(opened):

@@ -8,20 +8,10 @@ import { Engine } from "./measure.js";
 import { logitPanel } from "./sentence.js";
 import { asJson, fragmentOf, patchesOf, readFragment, startOf, Store } from "./state.js";
 import { groupPanel, wholeModel } from "./summary.js";
+import { isDark } from "./theme.js";
 import { categoryOf, pythonCode } from "./wording.js";
 
 let mounted = 0;
-
-/** Whether the page around is dark: as it says itself, else as the system does. */
-function isDark(root) {
-  const themed = document.querySelector("[data-jp-theme-light]") ?? document.querySelector("[data-theme]");
-  if (themed?.dataset.jpThemeLight) return themed.dataset.jpThemeLight === "false";
-  const said = root.closest("[data-theme]")?.dataset.theme ?? document.body.dataset.theme;
-  if (said === "dark" || said === "light") return said === "dark";
-  if (document.body.classList.contains("vscode-dark") || document.body.classList.contains("dark")) return true;
-  if (document.body.classList.contains("vscode-light")) return false;
-  return matchMedia("(prefers-color-scheme: dark)").matches;
-}
 
 /**
  * Put the explorer into an element.

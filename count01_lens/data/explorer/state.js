@@ -6,6 +6,9 @@
 
 const PREFIX = "#explore?";
 
+/** What was given, in a message: an address may be as long as it likes. */
+const shortened = (text) => (String(text).length > 60 ? `${String(text).slice(0, 60)}…` : text);
+
 /** Where a model starts: nothing patched, no head off, and a close call for a sentence. */
 export function startOf(models, number = 0) {
   const { symbols, most } = models[number].language;
@@ -35,7 +38,7 @@ export function patchesOf(state) {
 /** Return a state if it can be; else throw a sentence for the user. */
 export function checkedState(models, state) {
   const model = models[state.model];
-  if (!model) throw new RangeError(`model: expected 0 to ${models.length - 1}, got ${state.model}`);
+  if (!model) throw new RangeError(`model: expected 0 to ${models.length - 1}, got ${shortened(state.model)}`);
   const { symbols, answers } = model.language;
   const heads = (name, given) => {
     const numbers = [...new Set(given)].sort((a, b) => a - b);
@@ -50,7 +53,7 @@ export function checkedState(models, state) {
     if (ratio !== null && !(ratio >= 0)) {
       throw new RangeError(`w${symbols[0]}${symbol}: expected a number from 0 to ∞, or "own"`);
     }
-    ratios[symbol] = ratio;
+    ratios[symbol] = ratio === null ? null : ratio + 0; // never −0
   }
   const nothing = Object.keys(ratios).filter((symbol) => ratios[symbol] === 0);
   if (nothing.length > 1) {
@@ -58,19 +61,22 @@ export function checkedState(models, state) {
     throw new RangeError(`${names} each take all attention from the other symbols: at most one can be 0`);
   }
   const tokens = ["[BOS]", ...symbols, "=", ...answers, "[EOS]"];
-  for (const [token, weight] of Object.entries(state.weights ?? {})) {
-    if (!tokens.includes(token) || !(weight >= 0 && weight < Infinity)) {
+  const weights = state.weights && { ...state.weights };
+  for (const [token, weight] of Object.entries(weights ?? {})) {
+    if (!tokens.includes(token)) throw new RangeError(`weights: expected tokens ${tokens.join(" ")}, got ${shortened(token)}`);
+    if (!(weight >= 0 && weight < Infinity)) {
       throw new RangeError(`weight of ${token}: expected a number from 0 on, got ${weight}`);
     }
+    weights[token] = weight + 0;
   }
-  if (!["zero", "keep"].includes(state.others)) throw new RangeError(`others: expected zero or keep, got ${state.others}`);
-  const counts = symbols.map((_, place) => state.counts[place]);
+  if (!["zero", "keep"].includes(state.others)) throw new RangeError(`others: expected zero or keep, got ${shortened(state.others)}`);
+  const counts = symbols.map((_, place) => state.counts[place] + 0);
   const wrong = counts.findIndex((n) => !Number.isInteger(n) || n < 0);
   if (wrong >= 0) throw new RangeError(`n${symbols[wrong]}: expected a whole number from 0 on`);
   const length = counts.reduce((sum, n) => sum + n, 0) + 2;
   if (length > model.nCtx) throw new RangeError(`sentence: ${length} tokens, but the model reads ${model.nCtx}`);
   const [page] = state.page === null ? [null] : heads("page", [state.page]);
-  return { ...state, heads: chosen?.length ? chosen : null, ratios, off: heads("off", state.off), counts, page };
+  return { ...state, heads: chosen?.length ? chosen : null, ratios, weights, off: heads("off", state.off), counts, page };
 }
 
 /** Read a sentence such as 0110212=, with or without '[BOS]', an answer and '[EOS]'. */
@@ -127,9 +133,14 @@ export function readFragment(models, fragment) {
     const [name, value = ""] = part.split("=");
     given.set(name, decodeURIComponent(value));
   }
-  const numbers = (name) => given.get(name).split(",").filter(Boolean).map(Number);
+  const numberOf = (name, text) => {
+    const value = Number(text);
+    if (Number.isNaN(value)) throw new RangeError(`${name}: expected numbers, got ${shortened(text)}`);
+    return value;
+  };
+  const numbers = (name) => given.get(name).split(",").filter(Boolean).map((text) => numberOf(name, text));
   const number = given.has("model") ? Number(given.get("model")) : 0;
-  if (!models[number]) throw new RangeError(`address: there is no model ${given.get("model")}`);
+  if (!models[number]) throw new RangeError(`address: there is no model ${shortened(given.get("model"))}`);
   const state = startOf(models, number);
   const { language } = models[number];
   for (const name of given.keys()) {
@@ -140,10 +151,10 @@ export function readFragment(models, fragment) {
   if (given.has("off")) state.off = numbers("off");
   if (given.has("others")) state.others = given.get("others");
   if (given.has("n")) state.counts = numbers("n");
-  if (given.has("page")) state.page = Number(given.get("page"));
+  if (given.has("page")) state.page = numberOf("page", given.get("page"));
   if (given.has("weights")) {
     const pairs = given.get("weights").split(",").map((pair) => pair.split(/:(?=[^:]*$)/));
-    state.weights = Object.fromEntries(pairs.map(([token, weight]) => [token, Number(weight)]));
+    state.weights = Object.fromEntries(pairs.map(([token, weight]) => [token, numberOf("weights", weight)]));
   }
   if (given.has("sentence")) {
     state.text = given.get("sentence");
@@ -158,7 +169,7 @@ export function ratioOf(text) {
   if (plain === "" || plain === "own") return null;
   if (["inf", "infinity", "∞"].includes(plain)) return Infinity;
   const value = Number(plain.replace(",", "."));
-  if (!(value >= 0)) throw new RangeError(`expected a number from 0 on, "inf" or "own", got ${text}`);
+  if (!(value >= 0)) throw new RangeError(`expected a number from 0 on, "inf" or "own", got ${shortened(text)}`);
   return value;
 }
 

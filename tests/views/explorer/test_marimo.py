@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.browsers import chromium_page, needs_chromium
+from tests.processes import started
 
 ROOT = Path(__file__).parents[3]
 SCREENSHOTS = Path(os.environ.get("COUNT01_SCREENSHOTS", "runs/screenshots"))
@@ -55,12 +56,13 @@ def address(tmp_path):
     command = [sys.executable, "-m", "marimo", "run", "app.py", "--headless", "--no-token"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     own = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    with open(tmp_path / "log", "w") as log:
-        server = subprocess.Popen(
-            command, cwd=tmp_path, env={**os.environ, **own}, stdout=log, stderr=subprocess.STDOUT
-        )
     url = f"http://127.0.0.1:{port}"
-    try:
+    with (
+        open(tmp_path / "log", "w") as log,
+        started(
+            *command, cwd=tmp_path, env={**os.environ, **own}, stdout=log, stderr=subprocess.STDOUT
+        ) as server,
+    ):
         for _ in range(120):
             try:
                 urllib.request.urlopen(url, timeout=5).close()
@@ -69,9 +71,8 @@ def address(tmp_path):
                 assert server.poll() is None, (tmp_path / "log").read_text()
                 time.sleep(0.5)
         yield url
-    finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=60)
 
 
 def test_a_ratio_in_marimo_reaches_python(address):
