@@ -4,7 +4,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +19,8 @@ from count01_lens.models.config import ModelConfig
 from count01_lens.models.handcrafted import cooperative_model, minimal_model
 from count01_lens.training.recipe import TrainConfig
 from count01_lens.views.circuits_page import _bundle
-from tests.helpers import PROGRAM, run
+from tests.helpers import PROGRAM, run, within
+from tests.processes import started
 from tests.views.other_tasks import model_of
 
 SMALL = ["--heads", "2", "--d-embed", "4", "--epochs", "2", "--batch-size", "700"]
@@ -114,10 +114,10 @@ def test_verify_prints_text_or_json_and_sets_the_exit_code(tmp_path):
     ("arguments", "message"),
     [
         (["verify", "nowhere"], "nowhere.safetensors: no such file"),
-        (["train", "--out", "x", "--heads", "0"], "n_heads: expected a whole number"),
-        (["train", "--out", "x", "--seeds", "one"], "seeds: expected numbers such as"),
-        (["train", "--out", "x", "--heads", "64"], "give d_head"),
-        (["train", "--out", "x", "--learning-rate", "-1"], "learning_rate: expected"),
+        (["train", "--out", "x", "--heads", "0"], "--heads: expected a whole number"),
+        (["train", "--out", "x", "--seeds", "one"], "--seeds: expected numbers such as"),
+        (["train", "--out", "x", "--heads", "64"], "give --d-head"),
+        (["train", "--out", "x", "--learning-rate", "-1"], "--learning-rate: expected"),
         (["train", "--out", "/dev/null/x"], "/dev/null"),
     ],
 )
@@ -135,7 +135,7 @@ def test_usage_errors_and_help():
     assert run("fly").returncode == 2
     text = run("train", "--help").stdout
     for word in ("--seeds", "--eos-weight", "the paper's a", "goes on where it was", "16"):
-        assert word in text.replace("\n", " ")
+        assert word in " ".join(text.split())
     assert "8.1 million" in run("verify", "--help").stdout
 
 
@@ -154,7 +154,7 @@ def test_defaults_are_those_of_the_library():
     assert {name: options[name].default for name in expected} == expected
     text = run("train", "--help").stdout + run("sweep-models", "--help").stdout
     for words in ("16", "32", "100", "0.005", "(d_embed // heads)", "(up to 50)"):
-        assert f"[default: {words}]" in " ".join(text.replace("│", " ").split())
+        assert f"[default: {words}]" in " ".join(text.split())
 
 
 def test_help_and_import_load_nothing_heavy():
@@ -183,13 +183,11 @@ def test_bad_seeds(text):
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     command = [str(PROGRAM), "train", "--out", str(tmp_path / "run"), *SMALL, "--epochs", "100000"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    state = tmp_path / "run" / "state.safetensors"
-    deadline = time.monotonic() + 60
-    while not state.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with started(*command, **pipes) as process:
+        assert within(120, (tmp_path / "run" / "state.safetensors").exists)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "the same command goes on from the last complete epoch" in errors
     assert "Traceback" not in errors
@@ -209,10 +207,10 @@ def test_analyze_prints_the_table_and_writes_files(tmp_path):
     out = tmp_path / "out"
     done = run("analyze", tmp_path / "model", "--out", out)
     assert done.returncode == 0, done.stderr
-    assert "2 heads: 0 successful, 0 mixed, 2 failed" in done.stdout
-    assert "On the answer heads cooperate in what they know" in done.stdout
-    last = done.stdout.partition("Compete or cooperate?\n")[2]
-    assert "they complement each other" in last
+    assert "Alone, both heads are classed as failed (s-acc at most 0.60)." in done.stdout
+    assert "On the answer and on '[EOS]', the heads cooperate." in done.stdout
+    last = " ".join(done.stdout.partition("Compete or cooperate?\n")[2].split())
+    assert "the heads complement each other" in last
     assert "measuring all 3 groups of heads (--groups none leaves them out)" in done.stderr
     names = sorted(path.name for path in out.iterdir())
     tables = {"analysis.safetensors", "groups.csv", "heads.csv", "pairs.csv"}
@@ -220,7 +218,7 @@ def test_analyze_prints_the_table_and_writes_files(tmp_path):
     assert len((out / "groups.csv").read_text().splitlines()) == 4
     none = run("analyze", tmp_path / "model", "--groups", "none", "--out", tmp_path / "none")
     assert "measuring all" not in none.stderr
-    assert "Compete or cooperate?\nOn the answer heads cooperate" in none.stdout
+    assert "Compete or cooperate?\nOn the answer, judged by s-acc" in none.stdout
     assert not (tmp_path / "none" / "groups.csv").exists()
     done = run("analyze", tmp_path / "model", "--out", tmp_path / "model.safetensors")
     assert done.returncode == 2
@@ -407,7 +405,8 @@ def test_compare_puts_checkpoints_side_by_side(tmp_path):
     done = run("compare", *paths, "-o", tmp_path / "compare.html")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("2 models. On the answer their heads ")
-    assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == ["a/seed-0", "b/seed-0"]
+    models = [line.split()[0] for line in done.stdout.splitlines() if "/seed-0 " in line]
+    assert models[:2] == ["a/seed-0", "b/seed-0"]
     assert f"written to {tmp_path / 'compare.html'}: open it in a browser" in done.stdout
     assert "Heads of 2 models side by side" in (tmp_path / "compare.html").read_text("utf-8")
     for arguments, message in (

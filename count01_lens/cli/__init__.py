@@ -4,31 +4,57 @@ Nothing heavy is imported at the top of these modules: `count01-lens --help` mus
 """
 
 import sys
+from typing import Annotated
 
 import typer
 
+from count01_lens.cli.analyzing import analyze
 from count01_lens.cli.comparing import compare
+from count01_lens.cli.doctor import doctor
 from count01_lens.cli.exploring import explore
-from count01_lens.cli.measuring import analyze, sweep, verify, view
+from count01_lens.cli.measuring import sweep, verify, view
+from count01_lens.cli.options import Command, Commands, in_options
+from count01_lens.cli.screen import print_what_can_be
 from count01_lens.cli.training import sweep_models, train
 
 USER_ERROR = 2
 
 app = typer.Typer(
     name="count01-lens",
-    help="Find out what attention heads do when a transformer counts.\n\n"
-    "Start with: count01-lens train --out runs/first, "
-    "then: count01-lens verify runs/first/seed-0",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-for command in (train, verify, analyze, compare, view, explore, sweep, sweep_models):
-    app.command()(command)
+for command in (train, verify, analyze, compare, view, explore, sweep, sweep_models, doctor):
+    app.command(cls=Command)(command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from count01_lens.common.versions import own_version
+
+        typer.echo(f"count01-lens {own_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Find out what attention heads do when a transformer counts.
+
+    Start with: count01-lens train --out runs/first, then: count01-lens verify runs/first/seed-0
+    """
 
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one line, not in a traceback."""
+    print_what_can_be()
     try:
         app()
     except (ValueError, TypeError, RuntimeError, OSError) as error:
@@ -39,5 +65,5 @@ def main() -> None:
         expected = (ValueError, OSError, AlreadyInUseError, ClusterError, TrainingDivergedError)
         if not isinstance(error, expected):
             raise
-        typer.echo(f"count01-lens: {error}", err=True)
+        typer.echo(f"count01-lens: {in_options(str(error))}", err=True)
         sys.exit(USER_ERROR)

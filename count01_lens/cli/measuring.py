@@ -1,28 +1,19 @@
 """Commands that measure a model and show what it does."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from count01_lens.cli.files import Checkpoint, Force, Page, write_results
+from count01_lens.cli.screen import AsJson, Wide, say, say_json, say_table
 from count01_lens.common.parsing import parse_numbers, parse_ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from matplotlib.figure import Figure
-    from pandas import DataFrame
-
     from count01_lens.common.types import HookedTransformer
     from count01_lens.tasks.prompts import Task
 
-Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint, with or without .safetensors.")]
 _LONG_UP_TO = 400
-TaskFile = Annotated[
-    Path | None,
-    typer.Option("--task", help="JSON file with a task of your own.", show_default="Count01"),
-]
 
 
 def verify(
@@ -38,7 +29,7 @@ def verify(
         Path | None,
         typer.Option(help="File for what is done; the same command goes on from there."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
     fail_under: Annotated[
         float | None,
         typer.Option(
@@ -58,111 +49,49 @@ def verify(
     # Up to 400 or so nobody has to be told how long it takes.
     progress = True if up_to is not None and up_to > _LONG_UP_TO else None
     result = verify_model(open_checkpoint(checkpoint), up_to, resume=resume, progress=progress)
-    as_text = json.dumps(result.to_dict(), indent=2, allow_nan=False) if as_json else repr(result)
-    typer.echo(as_text)
+    if as_json:
+        say_json(result.to_dict())
+    else:
+        typer.echo(repr(result))
     if fail_under is not None and min(result.accuracy, result.eos_accuracy) < fail_under:
         raise typer.Exit(1)
 
 
-def analyze(
-    checkpoint: Checkpoint,
-    groups: Annotated[
-        Literal["auto", "all", "none"],
-        typer.Option(
-            help="All groups of heads, for Shapley values and the full answer; none: single heads "
-            "and pairs only; auto: all, where that takes less than about a minute."
-        ),
-    ] = "auto",
-    out: Annotated[
-        Path | None, typer.Option(help="Directory for tables, figures and the analysis itself.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="HTML file for all of it, which opens from disk.")
-    ] = None,
-    task: TaskFile = None,
-    ablation: Annotated[
-        Literal["zero", "mean", "resample"],
-        typer.Option(help="What stands in the place of heads that are taken out."),
-    ] = "zero",
-    budget: Annotated[
-        int, typer.Option(help="Groups to run if there are too many heads for all of them.")
-    ] = 2000,
-) -> None:
-    """Tell what each head of a model does, alone, in pairs, and in all groups.
-
-    Prints a table with a line per head as soon as it is known, and, when groups are measured,
-    whether heads cooperate, are redundant or compete.
-    """
-    from count01_lens.common.storage import check_file_to_write
-    from count01_lens.heads.analyze import analyze_heads
-    from count01_lens.heads.answer import heads_in_text
-    from count01_lens.heads.groups import LARGEST_EXACT, check_exact, why_groups_take_long
-    from count01_lens.models.checkpoints import open_checkpoint
-    from count01_lens.tasks.task_file import read_task
-
-    if out is not None:
-        _check_directory(out)
-    if report is not None:
-        check_file_to_write(report)
-    asked = None if task is None else read_task(task)
-    model = open_checkpoint(checkpoint)
-    if groups == "all":
-        check_exact(model.cfg.n_layers * model.cfg.n_heads)
-    analysis = analyze_heads(model, asked, ablation=ablation, budget=budget)
-    assert analysis.task is not None
-    typer.echo(heads_in_text(analysis))
-    too_long = why_groups_take_long(analysis.data, analysis.task)
-    n_heads = len(analysis.heads)
-    if groups == "all" or (groups == "auto" and too_long is None and n_heads > 1):
-        typer.echo(
-            f"measuring all {2**n_heads - 1:,} groups of heads (--groups none leaves them out)",
-            err=True,
-        )
-        analysis = analysis.with_groups()
-    elif groups == "auto" and too_long is not None and n_heads <= LARGEST_EXACT:
-        typer.echo(
-            f"groups of heads are left out: {too_long} (--groups all measures them)", err=True
-        )
-    typer.echo(f"\n{analysis.answer}")
-    if n_heads > 1:
-        typer.echo(f"\nCompete or cooperate?\n{analysis.verdict}")
-    if report is not None:
-        analysis.report(report, checkpoint=checkpoint)
-        typer.echo(f"written to {report}: open it in a browser")
-    if out is None:
-        return
-    from count01_lens.models.stored import hooked
-    from count01_lens.views.plots import draw_all
-
-    tables = {"heads": analysis.table, "pairs": analysis.pairs_table()}
-    if analysis.known_groups is not None:
-        tables["groups"] = analysis.groups()
-    _write_results(out, tables, draw_all(hooked(model), analysis))
-    analysis.save(out / "analysis.safetensors")
-
-
 def sweep(
     checkpoint: Checkpoint,
-    out: Annotated[Path, typer.Option(help="Directory for figures and tables.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for figures and tables.")],
+    wide: Wide = False,
+    force: Force = False,
 ) -> None:
     """Set the attention of every head by hand, over a grid of ratios, and refit its linear probe.
 
     Figures 7 and 8 of the paper: w01 with '2' at zero, and w02 with '0' and '1' alike.
     """
     from count01_lens.attention.sweeps import sweep_attention
+    from count01_lens.common.columns import columns_of
+    from count01_lens.common.outputs import Outputs
+    from count01_lens.common.text import share
     from count01_lens.counts.readout import ratio_names
     from count01_lens.models.checkpoints import open_checkpoint
     from count01_lens.models.task_of import language_for
     from count01_lens.views.count_plots import plot_sweep
+    from count01_lens.views.figure_style import own_style
 
-    _check_directory(out)
     model = open_checkpoint(checkpoint)
-    for ratio in ratio_names(language_for(model)):
+    ratios = ratio_names(language_for(model))
+    outputs = Outputs(out, "sweep", force=force)
+    outputs.check(*(f"sweep_{ratio}*.*" for ratio in ratios))
+    for ratio in ratios:
         result = sweep_attention(model, ratio, progress=None)
-        typer.echo(repr(result))
         name = f"sweep_{ratio}"
         tables = {name: result.table, f"{name}_heads": result.heads}
-        _write_results(out, tables, {name: plot_sweep(result)})
+        with own_style():
+            figures = {name: plot_sweep(result)}
+        written = write_results(outputs, tables, figures)
+        say(f"{result.s_acc.shape[1]} heads over {len(result.values)} values of {ratio}")
+        shares = dict.fromkeys(result.table.columns.drop(ratio), share)
+        say_table(columns_of(result.table.to_dict("list"), shares), wide=wide)
+        typer.echo(written)
 
 
 def view(
@@ -176,7 +105,7 @@ def view(
             help="Such as '0110=' or '0110=4'; for other models a text, or token ids: '0 3 1 8'.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
+    out: Page,
     heads: Annotated[
         str | None, typer.Option(help="Heads to show: '3', '0-7' or '1,5,7'.", show_default="all")
     ] = None,
@@ -199,18 +128,21 @@ def view(
         Literal["zero", "keep"],
         typer.Option(help="Patch: whether '[BOS]' and '=' get nothing or keep their weights."),
     ] = "zero",
+    force: Force = False,
 ) -> None:
     """Draw the attention of a sentence, and each head's direct logit attribution, as one page.
 
     Any other prompt will do: give its tokens, or --task and --prompt. With --w01 or --w02 also the
     attention before and after the patch. The file needs no internet.
     """
+    from count01_lens.common.outputs import check_page_to_write
     from count01_lens.models.checkpoints import load_checkpoint
     from count01_lens.tasks.task_file import read_task
     from count01_lens.views.attention_view import compare_attention, page_of, show_attention
     from count01_lens.views.attribution_view import show_attribution
     from count01_lens.views.document import write_page
 
+    check_page_to_write(out, force=force)
     ratios = {name: parse_ratio(text, name) for name, text in (("w01", w01), ("w02", w02))}
     chosen = None if heads is None else parse_numbers(heads, "heads")
 
@@ -254,26 +186,3 @@ def _given(
     if has_words or not all(part.isdecimal() for part in parts):
         return text, {}, {}
     return [int(part) for part in parts], {}, {}
-
-
-def _check_directory(out: Path) -> None:
-    """Raise unless files can go to a directory of this name, there or not."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out}: expected a directory, got a file")
-
-
-def _write_results(
-    out: Path, tables: "Mapping[str, DataFrame]", figures: "Mapping[str, Figure]"
-) -> None:
-    """Write tables as CSV, figures as PNG and SVG, and say so."""
-    from count01_lens.common.storage import write_atomically
-    from count01_lens.views.figures import as_bytes
-
-    out.mkdir(parents=True, exist_ok=True)
-    for name, table in tables.items():
-        write_atomically(out / f"{name}.csv", table.to_csv(index=False).encode())
-    for name, figure in figures.items():
-        for kind in ("png", "svg"):
-            write_atomically(out / f"{name}.{kind}", as_bytes(figure, kind))
-    files = [*(f"{name}.csv" for name in tables), *(f"{name}.png" for name in figures)]
-    typer.echo(f"written to {out}: {', '.join(files)}")

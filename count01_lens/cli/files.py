@@ -1,0 +1,38 @@
+"""Options that several commands share for files, and how results get into a directory."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from count01_lens.common.outputs import Outputs
+
+Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint, with or without .safetensors.")]
+Page = Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Overwrite files that this command did not write.")
+]
+TaskFile = Annotated[
+    Path | None,
+    typer.Option("--task", help="JSON file with a task of your own.", show_default="Count01"),
+]
+
+
+def write_results(
+    outputs: "Outputs", tables: "Mapping[str, DataFrame]", figures: "Mapping[str, Figure]"
+) -> str:
+    """Write tables as CSV, figures as PNG and SVG; return what there is to say of it."""
+    from count01_lens.views.figures import as_bytes
+
+    files = {f"{name}.csv": table.to_csv(index=False).encode() for name, table in tables.items()}
+    for name, figure in figures.items():
+        files |= {f"{name}.{kind}": as_bytes(figure, kind) for kind in ("png", "svg")}
+    outputs.write(files)
+    shown = [name for name in files if not name.endswith(".svg")]
+    return f"written to {outputs.directory}: {', '.join(shown)}"
