@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo reproduce test test-slow test-tl4 lint format docs notebooks bench bench-guard stress coverage mutants check-lower-bounds clean
+.PHONY: demo reproduce test test-slow test-tl4 test-pythons lint format docs notebooks bench bench-guard stress coverage mutants check-lower-bounds clean
 
 demo: $(STAMP)
 	$(BIN)/count01-lens train --out runs/demo
@@ -37,10 +37,12 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The site in docs/_build/html; warnings are errors, pages and notebooks are executed.
+# The site in docs/_build/html; warnings are errors, pages and notebooks are executed, and every page
+# is opened from disk: no request to another host, and a search that finds something.
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m experiments.tools.check_site docs/_build/html
 	@echo "The site is docs/_build/html/index.html: open it in a browser"
 
 # Runs the notebooks of the docs and stores what they show.
@@ -92,8 +94,27 @@ $(TL4)/.installed: pyproject.toml constraints.txt
 	$(TL4)/bin/python -m pip install --quiet --constraint $(TL4)/constraints.txt --editable '.[dev]'
 	touch $(TL4)/.installed
 
+# What comes first on each of these versions of Python, in environments of their own, or with
+# TESTS="not stress" both halves. A Python is found as python3.12 or by pyenv; if it is elsewhere:
+# make test-pythons PYTHON_3.12=/opt/python3.12/bin/python
+PYTHONS ?= 3.11 3.12 3.13
+TESTS ?= not slow and not stress
+test-pythons: $(PYTHONS:%=test-python-%)
+
+test-python-%: .venv-py%/.installed
+	OMP_NUM_THREADS=1 .venv-py$*/bin/python -m pytest -n 2 -m "$(TESTS)"
+
+.PRECIOUS: .venv-py%/.installed
+.venv-py%/.installed: pyproject.toml constraints.txt
+	@test -x $(@D)/bin/python \
+		|| $(or $(PYTHON_$*),python$*) -m venv $(@D) 2>/dev/null \
+		|| "$$(pyenv prefix $* 2>/dev/null)/bin/python" -m venv $(@D) 2>/dev/null \
+		|| { echo "expected a Python $* with venv, found none; name it: PYTHON_$*=/its/bin/python"; false; }
+	$(@D)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(OLDEST) $(TL4) runs docs/_build
+	rm -rf $(VENV) $(OLDEST) $(TL4) .venv-py* runs docs/_build
 
 # Installs once; again only if the dependencies changed.
 $(STAMP): pyproject.toml constraints.txt

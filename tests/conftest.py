@@ -10,6 +10,8 @@ from jaxtyping import install_import_hook
 
 import tests.shapes  # noqa: F401  (the hook below looks it up by name)
 
+pytest_plugins = ["tests.processes", "tests.random_order"]
+
 # Every jaxtyping annotation of the package is checked on every call that the tests make.
 install_import_hook("count01_lens", "tests.shapes.check_shapes")
 

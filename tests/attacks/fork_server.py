@@ -4,7 +4,6 @@ A process that is to be killed has to be a new one each time, and to import torc
 copy of a process with several threads may hang, so the one that is copied is fresh and has only one.
 """
 
-import atexit
 import contextlib
 import importlib
 import json
@@ -18,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from tests.processes import start_for_session
 
 _SERVE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -73,14 +74,11 @@ class ForkServer:
 
     def __init__(self, module: str):
         # Libraries that are asked for with another path, such as a broken build, are found here too.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _SERVE, json.dumps(sys.path), module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+        self._process = start_for_session(
+            sys.executable, "-P", "-c", _SERVE, json.dumps(sys.path), module,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, **_ONE_THREAD},
-        )
-        atexit.register(self._stop)
+        )  # fmt: skip
 
     def run(self, name: str, *, after: float | None = None, **arguments: Any) -> End:
         """Do a task and wait for its end; kill it after so many seconds, if they are given."""
@@ -97,14 +95,10 @@ class ForkServer:
             raise RuntimeError("the process that is copied ended itself")
         return [End(**end) for end in json.loads(reply)]
 
-    def _stop(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
 
 @cache
 def fork_server(module: str) -> ForkServer:
-    """Start the process for a module, once; it ends with this one."""
+    """Start the process for a module, once; it ends with the session."""
     return ForkServer(module)
 
 

@@ -365,7 +365,9 @@ def _group_logits_within(
 ) -> bool:
     """Whether attributions, or what the metrics run instead, are the logits of the others off."""
     if data.group_logits is not None:
-        found = {name: logits[0] for name, _, logits in data.group_logits(mask[None])}
+        found = {
+            name: logits[0] for name, _, logits in data.group_logits(mask[None], lambda more: None)
+        }
     else:
         found = {
             name: asked.heads[:, mask].sum(axis=1) + asked.rest

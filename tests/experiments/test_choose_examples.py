@@ -54,6 +54,18 @@ def test_bundled_models_are_what_the_rule_chose(name):
     assert accuracy == pytest.approx(of_recipe.loc[info["seed"], "test_accuracy"], abs=1e-3)
 
 
-def test_there_are_two_bundled_models():
-    with pytest.raises(ValueError, match="recipe: expected .*'accurate'.*'paper'"):
+def test_the_puzzle_has_a_successful_head_that_attends_to_2():
+    model = cl.example_model("puzzle")
+    info = checkpoint_info(example_file("puzzle"))["info"]
+    assert info["seed"] == choose_examples.PUZZLE_SEED
+    assert cl.TrainConfig.from_dict(info["recipe"]) == choose_examples.PUZZLE
+    table = cl.analyze_heads(model, progress=False).table
+    assert (table["category"] == "successful").all()
+    odd = table[table["w02"] < 1e-3]
+    assert odd["head"].tolist() == [3]
+    assert odd["s_acc"].item() > 0.99
+
+
+def test_there_are_three_bundled_models():
+    with pytest.raises(ValueError, match="recipe: expected .*'accurate'.*'paper'.*'puzzle'"):
         cl.example_model("best")

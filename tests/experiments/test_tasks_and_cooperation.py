@@ -139,7 +139,11 @@ def test_the_answer_is_that_of_s_acc_under_each_recipe():
 @pytest.mark.parametrize(
     ("two", "one", "told"),
     [
-        (-0.002, -0.03, "**no**, heads do not cooperate on two comparisons, though there is more"),
+        (
+            -0.002,
+            -0.03,
+            "**no**, heads do not cooperate on two comparisons, although they are less redundant",
+        ),
         (
             0.05,
             0.05,

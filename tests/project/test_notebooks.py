@@ -11,14 +11,34 @@ DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOKS = sorted(DOCS.glob("*.ipynb"))
 
 
-def test_there_are_five():
-    assert [path.stem for path in NOTEBOOKS] == [
-        "compete_or_cooperate",
-        "look_at_attention",
-        "own_model_and_task",
-        "patch_attention",
+def test_the_front_page_names_them_in_the_order_of_use():
+    front = (DOCS / "index.md").read_text()
+    named = re.findall(r"^\d\. \[.*?\]\((\w+)\.ipynb\)", front, re.MULTILINE)
+    assert named == [
         "quick_start",
+        "patch_attention",
+        "look_at_attention",
+        "compete_or_cooperate",
+        "puzzle",
+        "own_model_and_task",
     ]
+    assert sorted(named) == [path.stem for path in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_ends_in_a_conclusion(path):
+    last = nbformat.read(path, as_version=4).cells[-1]
+    assert last.cell_type == "markdown"
+    assert "## What you found" in last.source
+    assert "**Where to go next:**" in last.source
+
+
+def test_the_puzzle_hides_its_solution_behind_a_heading():
+    cells = nbformat.read(DOCS / "puzzle.ipynb", as_version=4).cells
+    (question,) = [i for i, cell in enumerate(cells) if "**The question:**" in cell.source]
+    before, heading, _ = cells[question].source.partition("## Solution")
+    assert heading
+    assert "probe's boundary" not in before
 
 
 def test_from_a_model_of_your_own_to_its_report_takes_few_lines():
@@ -36,7 +56,7 @@ def test_a_notebook_runs_and_shows_what_is_stored(path, tmp_path, monkeypatch):
     stored = nbformat.read(path, as_version=4)
     nbformat.validate(stored)
     fresh = nbformat.from_dict(stored)
-    NotebookClient(fresh, timeout=300, kernel_name="python3").execute(cwd=str(tmp_path))
+    NotebookClient(fresh, timeout=1200, kernel_name="python3").execute(cwd=str(tmp_path))
     cells = zip(stored.cells, fresh.cells, strict=True)
     for old, new in ((old, new) for old, new in cells if old.cell_type == "code"):
         assert old.execution_count is not None, f"not run before it was stored: {old.source}"
@@ -71,3 +91,11 @@ def test_stored_notebooks_load_nothing_from_outside(path):
     text = path.read_text()
     for sign in ('src=\\"http', "unpkg.com", "cdn.jsdelivr", "googleapis"):
         assert sign not in text
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_stored_numbers_are_written_as_people_write_them(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        for output in cell.get("outputs", []):
+            text = output.get("text", "") + output.get("data", {}).get("text/plain", "")
+            assert re.findall(r"\d\.\d{3,}e[+-]\d+", text) == [], cell.source

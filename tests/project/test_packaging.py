@@ -4,13 +4,15 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.browsers import chromium_page, needs_chromium
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +47,8 @@ def installed(built, tmp_path_factory) -> Path:
     run(*pip, "--disable-pip-version-check", wheel)
     packages = next((place / "env" / "lib").glob("python*/site-packages"))
     # A path in a .pth file is searched, but .pth files in it are not read: no editable install.
-    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "libraries.pth").write_text("\n".join(libraries) + "\n")
     return place
 
 
@@ -66,7 +69,13 @@ def test_the_wheel_has_the_library_and_nothing_else(built):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert {name for name in names if name.startswith("count01_lens/")} == expected
-    assert {"count01_lens/py.typed", "count01_lens/data/example/accurate.safetensors"} <= expected
+    kinds = {name.removeprefix("count01_lens/data/") for name in expected if "/data/" in name}
+    for kind in (
+        "example/accurate.safetensors", "example/paper.safetensors", "explorer/explorer.js",
+        "explorer/explorer.css", "pages/report.html.j2", "pages/report.js", "pages/page.css",
+    ):  # fmt: skip
+        assert kind in kinds
+    assert "count01_lens/py.typed" in expected
 
 
 def test_the_sdist_can_be_tested_and_built(built):
@@ -79,6 +88,31 @@ def test_the_sdist_can_be_tested_and_built(built):
         "tests/project/test_packaging.py", "docs/conf.py", "docs/reproduction.md",
     ):  # fmt: skip
         assert name in names
+
+
+@pytest.mark.slow
+def test_a_wheel_built_from_the_sdist_is_the_same(built, tmp_path):
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tree,) = tmp_path.iterdir()
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, cwd=tree)
+    (wheel,), (again,) = built.glob("*.whl"), tmp_path.glob("*.whl")
+    assert contents(again) == contents(wheel)
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    archive = zipfile.ZipFile(wheel)
+    return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_versions_of_python_that_are_named_are_those_that_are_tested():
+    makefile = (ROOT / "Makefile").read_text()
+    (pythons,) = re.findall(r"^PYTHONS \?= (.*)$", makefile, re.M)
+    words = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(words["classifiers"]))
+    assert named == pythons.split()
+    assert words["requires-python"] == f">={named[0]}"
 
 
 @pytest.mark.slow
@@ -108,9 +142,21 @@ def test_the_installed_wheel_trains_and_reports_outside_the_checkout(installed):
     assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
 
 
-def test_the_version_is_the_same_everywhere():
-    import tomllib
+@pytest.mark.slow
+@needs_chromium
+def test_the_installed_wheel_makes_an_explorer_that_runs(installed):
+    """Its scripts, style sheets and the example model come out of the wheel."""
+    program = installed / "env" / "bin" / "count01-lens"
+    (model,) = (installed / "env" / "lib").rglob("example/accurate.safetensors")
+    run(program, "explore", model, "--out", "explorer.html", **outside(installed))
+    with chromium_page() as page:
+        page.goto((installed / "explorer.html").as_uri())
+        page.locator(".c01x .card").first.wait_for()
+        assert page.locator(".c01x .card").count() == 16
+        assert (page.errors, page.outside) == ([], [])
 
+
+def test_the_version_is_the_same_everywhere():
     import count01_lens as cl
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -123,9 +169,11 @@ def test_editors_complete_public_names():
     """Static analysis sees through the lazy import."""
     jedi = pytest.importorskip("jedi", reason="comes with jupyterlab")
     text = "import count01_lens as cl\ncl."
-    names = {completion.name for completion in jedi.Script(text).complete()}
+    here = jedi.InterpreterEnvironment()  # and not in a process of its own
+    names = {completion.name for completion in jedi.Script(text, environment=here).complete()}
     import count01_lens as cl
 
     assert set(cl.__all__) <= names
-    (found,) = jedi.Script("import count01_lens as cl\ncl.analyze_heads").infer()
+    text = "import count01_lens as cl\ncl.analyze_heads"
+    (found,) = jedi.Script(text, environment=here).infer()
     assert "Analyse every head" in found.docstring()

@@ -180,3 +180,19 @@ def test_the_python_of_the_page_on_many_jobs_runs(tmp_path, monkeypatch):
         exec(compile(code.replace("epochs=20", "epochs=1"), "many_jobs.md", "exec"), {})
     assert "16 models, 24 heads" in output.getvalue()
     assert "s_acc" in output.getvalue()
+
+
+def test_what_is_said_of_the_picture_is_what_it_draws():
+    medians = {
+        recipe: pd.read_csv(ROOT / "docs/reproduction" / where / "groups_by_size.csv")
+        .groupby(["metric", "size"])["0.5"]
+        .mean()
+        for recipe, where in (("paper", "F4"), ("accurate", "contrast/F4"))
+    }
+    text = " ".join(README.split())
+    assert "probes on two heads already reach 99 %" in text
+    assert round(medians["paper"]["s_acc"][2], 2) == 0.99
+    assert "needs 15 of 16 heads for 90 %" in text
+    assert [n for n in range(1, 17) if medians["paper"]["l_acc"][n] >= 0.9] == [15, 16]
+    assert "until 2 of 16 are enough" in text
+    assert next(n for n in range(1, 17) if medians["accurate"]["l_acc"][n] >= 0.9) == 2

@@ -11,10 +11,12 @@ PACKAGE = ROOT / "count01_lens"
 ROOMS = [
     "common", "jobs", "tasks", "models", "counts", "heads", "attention", "training", "views", "cli",
 ]  # fmt: skip
-# `analysis.report(path)` is promised to users; the report itself is something to look at.
+# `analysis.report(path)` and `train(live=True)` are promised to users; the report itself, and the
+# widget, are something to look at.
 UPWARDS = {
     ("heads/analysis.py", "views.report"),
     ("heads/comparison.py", "views.comparison_report"),
+    ("training/training_run.py", "views.live_widget"),
 }
 
 

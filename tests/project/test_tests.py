@@ -97,6 +97,17 @@ def test_no_test_imports_from_another():
     assert found == set()
 
 
+def test_processes_are_started_in_one_place():
+    """`tests.processes.started` ends them in any case; `subprocess.run` waits for their end."""
+    starting = {
+        path.relative_to(HERE).as_posix()
+        for path in HERE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("subprocess.Popen", "Popen")
+    }
+    assert starting == {"processes.py"}
+
+
 def test_every_test_is_run_by_one_command_and_ci_runs_all_but_stress():
     root = HERE.parent
     chosen = dict(

@@ -55,7 +55,7 @@ def test_a_module_is_judged_by_its_own_tests_or_those_of_its_room(monkeypatch):
     oracles = "tests/attacks/test_attack_oracles.py"
     assert judges_of("tasks/language") == ["tests/tasks/test_language.py", oracles]
     assert judges_of("common/storage") == ["tests/common/test_storage.py", oracles]
-    assert judges_of("common/threads") == ["tests/common", oracles]
+    assert judges_of("common/precision") == ["tests/common", oracles]
     assert all(Path(name).exists() for module in MODULES for name in judges_of(module))
 
 
