@@ -61,11 +61,11 @@ def page(results: pd.DataFrame, labels: pd.DataFrame, about: Mapping[str, Any]) 
         *(f"## With {NAMES[recipe]}\n\n{_answers(verdict[recipe])}" for recipe in RECIPES),
         "![What groups of heads reach beyond independent heads, against the mean interaction]"
         "(answer/answer.svg)",
-        "Each mark is a model. To the left of the grey band heads are redundant, to the right they "
-        "cooperate; below it groups do worse than groups of independent heads of the same quality, "
-        "above it better.",
-        f"## Words for single models\n\n{_words(results)}",
-        f"## Words for heads, and the paper's categories\n\n{_labels(labels)}",
+        "Each mark is a model. To the left of the vertical grey band heads are redundant, to the "
+        "right they cooperate. Below the horizontal band groups do worse than groups of "
+        "independent heads of the same quality, above it better.",
+        f"## Verdicts on single models\n\n{_words(results)}",
+        f"## Labels of heads, and the paper's categories\n\n{_labels(labels)}",
         f"## Numbers\n\n{_numbers(results)}",
         f"## How it was judged\n\n{_how(about)}",
     ]
@@ -75,20 +75,20 @@ def page(results: pd.DataFrame, labels: pd.DataFrame, about: Mapping[str, Any]) 
 def _question(about: Mapping[str, Any]) -> str:
     n = len(about["seeds"])
     return (
-        f"{n} models of 16 heads were trained by each of two recipes, all 65,535 groups of heads "
-        "of each were measured, and the verdict of the library was put together over seeds. The "
-        "mean interaction of two heads says whether they are worth more together than apart; exact "
-        "copies of one head would have the value that stands beside it. Good heads have "
-        "diminishing returns even if they know nothing of each other, because accuracy ends at 1. "
-        "So groups are also held against groups of *independent* heads of the same quality, made "
-        "by shuffling each head among sentences with the same answer."
+        f"With each of two recipes, {n} models of 16 heads were trained. All 65,535 groups of "
+        "heads of each model were measured, and the verdicts combined over seeds. The mean "
+        "interaction of two heads says whether they are worth more together than apart; for "
+        "comparison, the table gives its value for exact copies of one head. Good heads have "
+        "diminishing returns even if they are independent, because accuracy cannot exceed 1. So "
+        "groups are also compared with groups of *independent* heads of the same quality, made by "
+        "shuffling the outputs of each head among sentences with the same answer."
     )
 
 
 def _answers(found: Mapping[str, Any]) -> str:
     head = (
-        "| | mean interaction | word | exact copies | against independent heads | a mean below "
-        "zero says |\n|---|---|---|---|---|---|"
+        "| | mean interaction | verdict | exact copies | against independent heads | a mean below "
+        "zero means |\n|---|---|---|---|---|---|"
     )
     rows = [
         f"| {ASKED[metric]} | {_interval(each['mean_interaction'])} | **{WORDS[each['word']]}** | "
@@ -101,7 +101,7 @@ def _answers(found: Mapping[str, Any]) -> str:
 
 def _words(results: pd.DataFrame) -> str:
     counts = results.groupby(["recipe", "metric"])["word"].value_counts()
-    head = f"| recipe | by | {' | '.join(WORDS)} |\n|{'---|' * (2 + len(WORDS))}"
+    head = f"| recipe | metric | {' | '.join(WORDS)} |\n|{'---|' * (2 + len(WORDS))}"
     rows = [
         f"| {NAMES[recipe]} | {ALL_METRICS[metric].label} | "
         + " | ".join(str(counts.get((recipe, metric, word), 0)) for word in WORDS)
@@ -110,14 +110,14 @@ def _words(results: pd.DataFrame) -> str:
         for metric in METRICS
     ]
     text = (
-        "How many of the models get each word by their own test sentences. A mean that is "
-        "undecided over seeds may stand for models that are decided, and differ."
+        "The number of models with each verdict, from their own test sentences. A mean that is "
+        "undecided over seeds can hide models that are decided, but differ."
     )
     return "\n".join([f"{text}\n\n{head}", *rows])
 
 
 def _labels(labels: pd.DataFrame) -> str:
-    head = f"| recipe | by | heads that are | {' | '.join(CATEGORIES)} |\n|---|---|---|---|---|---|"
+    head = f"| recipe | metric | label | {' | '.join(CATEGORIES)} |\n|---|---|---|---|---|---|"
     counts = labels.groupby(["recipe", "metric", "label", "category"])["heads"].sum()
     rows = [
         f"| {NAMES[recipe]} | {ALL_METRICS[metric].label} | {label} | "
@@ -128,8 +128,9 @@ def _labels(labels: pd.DataFrame) -> str:
         for label in LABELS
     ]
     text = (
-        "How many of the heads of all models have a word, by what a linear probe finds in them "
-        "alone. A word is given where the interval over test sentences leaves no other open."
+        "The number of heads with each label, over all models, by what a linear probe finds in "
+        "the head alone. A head gets a label if the interval over test sentences rules out the "
+        "others."
     )
     return "\n".join([f"{text}\n\n{head}", *rows])
 
@@ -147,7 +148,7 @@ def _numbers(results: pd.DataFrame) -> str:
     # Where heads gain nothing over none, no heads are enough: that says nothing of others.
     known = results.assign(enough=results["enough"].where(results["enough"] > 0))
     means = known.groupby(["recipe", "metric"])[list(columns)].mean()
-    head = f"| recipe | by | {' | '.join(columns.values())} |\n|{'---|' * (2 + len(columns))}"
+    head = f"| recipe | metric | {' | '.join(columns.values())} |\n|{'---|' * (2 + len(columns))}"
     rows = [
         f"| {NAMES[recipe]} | {ALL_METRICS[metric].label} | "
         + " | ".join(f"{float(means[name][recipe, metric]):.3g}" for name in columns)
@@ -162,11 +163,11 @@ def _how(about: Mapping[str, Any]) -> str:
     return (
         "```sh\npython -m experiments.answer_over_seeds --size full\npython -m "
         "experiments.answer_page runs/answer_over_seeds/full\n```\n\n"
-        f"Seeds {ranges(about['seeds'])}, which nobody had looked at. The rules are those of "
-        "experiments/answer_rules.py, committed before these models were trained: intervals of "
-        f"means over seeds (Student's t, 95 %) have to be beyond ±{THRESHOLDS.mean:g} for a word, "
-        f"and beyond ±{THRESHOLDS.beyond:g} against independent heads. These bounds had been "
-        "chosen on the bundled and the handcrafted models."
+        f"The seeds are {ranges(about['seeds'])}, which nobody had seen before. The rules in "
+        "`experiments/answer_rules.py` were committed before these models were trained: the "
+        "interval of a mean over seeds (Student's t, 95 %) has to be beyond "
+        f"±{THRESHOLDS.mean:g} for a verdict, and beyond ±{THRESHOLDS.beyond:g} against "
+        "independent heads. These bounds were chosen on the bundled and the handcrafted models."
     )
 
 

@@ -40,13 +40,13 @@ ORDER_NAMES = {
 }
 DOES_NOT_SAY = """\
 - The mean interaction has the sign of what the last head adds minus what the first one adds. It
-  says nothing about which pairs cooperate: the tables have the shares of pairs on both sides.
+  does not say which pairs cooperate; the tables give the shares of pairs on both sides.
 - A mean over seeds near zero can hide models that go opposite ways, as on '[EOS]': results.csv has
   every model.
-- {n_moments} moments and {n_seeds} seeds: a change that is shorter or smaller than these show is
-  not seen. *None shown* does not mean that there is none.
-- Both recipes were compared along one order each time. They differ in batch size, learning rate,
-  decay, biases and output layer, and the distance may stand for any of these."""
+- With {n_moments} moments and {n_seeds} seeds, shorter or smaller changes cannot be seen. *None
+  shown* does not mean that there is none.
+- The recipes differ in batch size, learning rate, decay, biases and output layer, and the distance
+  may stand for any of these."""
 
 
 def page(results: pd.DataFrame, about: Mapping[str, Any]) -> str:
@@ -61,22 +61,22 @@ def page(results: pd.DataFrame, about: Mapping[str, Any]) -> str:
         _summary(verdict),
         *(_answer(verdict, recipe) for recipe in RECIPES),
         _distance_answer(verdict),
-        "Seen in the results, and not judged by a rule: when the interval over seeds is on one "
-        "side of zero, and how far weights have travelled by then.",
+        "Observed in the results, but not judged by a rule: when the interval over seeds is on "
+        "one side of zero, and how far the weights have travelled by then.",
         _markdown(["", *(NAMES[recipe] for recipe in RECIPES)], _sides(results)),
-        "Likewise: how far apart the curves of the two recipes are, if they are laid along the "
-        "distance or along something else. The mean, over the moments of the paper's recipe, of "
-        "the difference between the means over seeds.",
+        "Also not judged: how far apart the curves of the two recipes are as functions of "
+        "distance, steps, epochs or summed learning rates. The numbers are the absolute "
+        "difference between the means over seeds, averaged over the moments of the paper's recipe.",
         _markdown(["along", *(METRICS[metric].label for metric in JUDGED)], _apart(results)),
         f"![Mean interaction of two heads over the epochs, for each recipe and metric]"
         f"({NAME}/over_training.svg)",
-        "Lines are means over seeds, bands their 95 % intervals; in the grey band, within "
-        f"±{INTERACTION:g}, heads neither cooperate nor repeat each other. A circle is the first "
-        "moment of a change that lasts.",
+        "Lines are means over seeds, bands their 95 % intervals. In the grey band, within "
+        f"±{INTERACTION:g}, heads neither cooperate nor repeat each other. A circle marks the "
+        "first moment of a lasting change.",
         f"![Mean interaction of two heads against the distance that weights travelled]"
         f"({NAME}/distance.svg)",
-        "The same means along the distance that weights travelled from their start, over their "
-        "length there.",
+        "The same means against the distance of the weights from their start, relative to their "
+        "initial length.",
         "## Numbers",
         *(part for recipe in RECIPES for part in _tables(results, verdict, recipe)),
         "## Rules",
@@ -92,13 +92,13 @@ def page(results: pd.DataFrame, about: Mapping[str, Any]) -> str:
 def _question() -> str:
     return (
         "Two heads cooperate if they are worth more together than apart, and are redundant if one "
-        "has what the other brings. The mean Shapley interaction over all pairs of heads tells "
-        "which of the two prevails, and is known exactly from few groups: with v_t the mean value "
-        "of groups of t heads of a,\n\n"
+        "adds what the other already provides. The mean Shapley interaction over all pairs of "
+        "heads shows which of the two prevails. It can be computed exactly from few groups: with "
+        "v_t the mean value of groups of t of the a heads,\n\n"
         "    mean interaction = [ (v_a − v_(a−1)) − (v_1 − v_0) ] / (a − 1),\n\n"
-        "what the last head adds minus what the first one adds. Models of the paper's recipe and "
-        "of the accurate one were followed through training: is there a moment when heads that "
-        "cooperated become redundant?"
+        "what the last head adds minus what the first one adds. This page follows models of the "
+        "paper's recipe and of the accurate one through training: is there a moment when heads "
+        "that cooperated become redundant?"
     )
 
 
@@ -114,7 +114,7 @@ def _summary(verdict: Mapping[str, Any]) -> str:
     if not found:
         return (
             f"**No such change is shown**, with either recipe, by any of {len(JUDGED)} metrics: "
-            "heads are not seen to cooperate first and to repeat each other later."
+            "there is no evidence that heads first cooperate and later repeat each other."
         )
     return f"**A lasting change is shown in {len(found)} of {asked} cases**: {', '.join(found)}."
 
@@ -137,8 +137,8 @@ def _answer(verdict: Mapping[str, Any], recipe: str) -> str:
 def _distance_answer(verdict: Mapping[str, Any]) -> str:
     if all(not found["crossed"] for found in verdict["with_distance"].values()):
         return (
-            "Whether the change comes with the distance that weights travel was to be asked of "
-            "metrics that change: there are none."
+            "Whether the change comes with the distance of the weights from their start applies "
+            "only to metrics that change, and there are none."
         )
     lines = ["Does the change come with the distance that weights travel?", ""]
     for metric in JUDGED:
@@ -272,9 +272,9 @@ def _do(word: str) -> str:
 
 def _rules() -> str:
     return (
-        "Fixed in `experiments/change_rules.py` before the judged seeds were run; the moments were "
-        "chosen with two models of each recipe of other seeds. Brackets are 95 % intervals over "
-        "seeds (Student's t).\n\n"
+        "The rules were fixed in `experiments/change_rules.py` before the judged seeds were run; "
+        "the moments were chosen on two models of each recipe with other seeds. Brackets are 95 % "
+        "intervals over seeds (Student's t).\n\n"
         f"- At a moment heads **cooperate** if the interval is at or above +{INTERACTION:g}, are "
         f"**redundant** if it is at or below −{INTERACTION:g}. A recipe and metric turns **from "
         "cooperation to redundancy** if heads cooperate at some moment, and are redundant from "
@@ -297,14 +297,15 @@ def _run(results: pd.DataFrame, about: Mapping[str, Any]) -> str:
         f"    python -m experiments.{NAME} --size full\n"
         f"    python -m experiments.change_page runs/{NAME}/full\n\n"
         f"{models} models, seeds {ranges(about['seeds'])}, d = {shape['d_embed']} with "
-        f"{shape['n_heads']} heads. At each moment all {number(2 ** shape['n_heads'] - 1)} groups "
-        "of heads by l-acc, ROC AUC and '[EOS]' l-acc; by s-acc, which needs a fit for each group, "
-        f"the {2 * shape['n_heads'] + 1} that the mean interaction needs. Tables show means over "
+        f"{shape['n_heads']} heads. At each moment, all {number(2 ** shape['n_heads'] - 1)} "
+        "groups of heads were measured by l-acc, ROC AUC and '[EOS]' l-acc; by s-acc, which needs "
+        f"a fit for each group, only the {2 * shape['n_heads'] + 1} groups that the mean "
+        "interaction needs. Tables show means over "
         "seeds: *explained* is the share of the variance over "
         "groups that single heads, pairs and triples explain; *heads for 99 %* the size of the "
         "smallest group with 99 % of what all heads gain over none; *facilitating*, *interfering* "
         "and *irrelevant* are numbers of heads with a Shapley value above +0.01, below −0.01, and "
-        "of heads that change nothing by more than 0.01 in the mean. Every model and moment is in "
+        "of heads that change groups by no more than 0.01 on average. Every model and moment is in "
         f"`{NAME}/results.csv`, the verdict in `{NAME}/verdict.json`. Rules: SHA-256 "
         f"`{about['rules_sha256'][:16]}…`. Versions: {versions}."
     )

@@ -40,23 +40,23 @@ ANSWERS = {
     "yes": "under both recipes heads cooperate on two comparisons, and more than on one",
     "no": "heads do not cooperate on two comparisons under either recipe, or no more than on one",
     "depends on the recipe": "yes under one, no under the other",
-    "undecided": "by rules that were fixed before, these models do not tell",
+    "undecided": "by the rules fixed beforehand, these models do not decide it",
 }
 DOES_NOT_SAY = """\
 - Models have {n_heads} heads of {d_head} dimensions and one layer, not the paper's 16 heads. The
   interaction of a pair depends on how many other heads there are: tasks are compared at one size
   here, and not with numbers of other pages.
-- Tasks also differ in ranges, in the number of symbols and answers, and in how close to the
-  training sentences their test sentences are; only
-  `{one}` has the sentences of `{two}`. Models are more accurate on it, too.
-- With several answers s-acc is that of one-vs-rest probes, fitted to training sentences: on longer
-  ones it may be lower than the accuracy of the model itself. A probe of one head decides by one
-  inequality over counts for each answer: that no single head can read a rule with "and" in it off
-  exactly is part of the task, not of training.
-- That heads answer together does not say that they divide the work, one head for each comparison:
-  which head does what was not measured. A sum of heads can come close to "and" in other ways.
-- A mean over pairs can hide a few pairs that cooperate among many that are redundant: the tables
-  have the shares of both.
+- Tasks also differ in ranges, in the number of symbols and answers, and in how similar their
+  training and test sentences are. Only `{one}` has the same sentences as `{two}`, and models are
+  more accurate on it.
+- With several answers, s-acc is the accuracy of one-vs-rest probes fitted to training sentences; on
+  longer sentences it can be lower than the accuracy of the model itself. The probe of one head
+  decides by one inequality over counts per answer. So no single head can represent a rule with
+  "and" exactly; this is due to the task, not to training.
+- That heads answer together does not mean that they divide the work, one head for each comparison:
+  which head does what was not measured. A sum of heads can approximate "and" in other ways.
+- A mean over pairs can hide a few cooperating pairs among many redundant ones: the tables have the
+  shares of both.
 - Models that have not learned their task say little about heads that solve it: the tables have
   their accuracy."""
 
@@ -73,8 +73,8 @@ def page(results: pd.DataFrame, about: Mapping[str, Any]) -> str:
         *(_recipe_answer(results, verdict, recipe) for recipe in RECIPES),
         f"![Mean Shapley interaction of two heads, for each task and recipe]"
         f"({NAME}/interactions.svg)",
-        "A small point is a model, a large one the mean over seeds with its 95 % interval; in the "
-        f"grey band, within ±{INTERACTION:g}, heads neither cooperate nor repeat each other.",
+        "Small points are models, large points means over seeds with 95 % intervals. In the grey "
+        f"band, within ±{INTERACTION:g}, heads neither cooperate nor repeat each other.",
         "## Rules",
         _rules(),
         "## All tasks",
@@ -94,12 +94,12 @@ def _question(results: pd.DataFrame, about: Mapping[str, Any]) -> str:
     }
     two, one = (about["tasks"][name]["rule"][0] for name in (TWO, ONE))
     return (
-        "On Count01 there is one thing to find out, and the paper says that heads are a "
-        "pseudo-ensemble: each tries it on its own. Do they work together if there are two things? "
+        "Count01 needs one comparison, and the paper says that heads are a pseudo-ensemble: each "
+        "tries it by itself. Do they work together if there are two comparisons? "
         f"`{TWO}` asks for `{two}`. Its control `{ONE}` has the same sentences and symbols, but "
-        f"one comparison: `{one}`. The margin is such that '4' is right about as often in "
-        f"training; in test sentences it is in {rounded_percent(1 - second[ONE])} of them, and in "
-        f"{rounded_percent(1 - second[TWO])} on `{TWO}`."
+        f"one comparison: `{one}`. Its constant makes '4' about as frequent in training as on "
+        f"`{TWO}`. Of the test sentences, '4' is right in {rounded_percent(1 - second[ONE])}, and "
+        f"in {rounded_percent(1 - second[TWO])} on `{TWO}`."
     )
 
 
@@ -108,8 +108,8 @@ def _answer(verdict: Mapping[str, Any], metric: str) -> str:
     because = ANSWERS[found]
     words = {verdict["questions"][recipe][metric]["than_control"]["word"] for recipe in RECIPES}
     if found == "no" and words == {"more"}:
-        because = "heads do not cooperate on two comparisons, though there is more interaction "
-        because += "(less redundancy) than on one, under both recipes"
+        because = "heads do not cooperate on two comparisons, although they are less redundant "
+        because += "than on one, under both recipes"
     return f"{ASKED[metric]} ({METRICS[metric].label}{main}): **{found}**, {because}."
 
 
@@ -140,8 +140,8 @@ def _counted(results: pd.DataFrame, recipe: str, metric: str) -> str:
         for name in ("cooperating_pairs", "redundant_pairs", "competing_heads")
     ]
     return (
-        f" Of the pairs {rounded_percent(means[0])} cooperate and {rounded_percent(means[1])} are "
-        f"redundant; {means[2]:.1f} heads work against the rest."
+        f" Of the pairs, {rounded_percent(means[0])} cooperate and {rounded_percent(means[1])} are "
+        f"redundant; {means[2]:.1f} heads work against the rest on average."
     )
 
 
@@ -165,17 +165,17 @@ def _signed(value: float) -> str:
 
 def _rules() -> str:
     return (
-        "Fixed in `experiments/cooperation_rules.py` before the judged seeds were run. Models of "
-        "development seeds had been looked at by then: two before the first version of the rules "
-        "(s-acc is the main question because the verdict of an analysis is by s-acc), six before "
-        "the second, which made *no* harder to reach, and 36 of a quick run before the last, which "
-        "tells the answer of l-acc beside that of s-acc. Brackets are 95 % intervals over "
-        "seeds (Student's t; Welch's for differences).\n\n"
+        "The rules were fixed in `experiments/cooperation_rules.py` before the judged seeds were "
+        "run. By then we had seen models of development seeds: two before the first version of the "
+        "rules (s-acc is the main question because it decides the verdict of an analysis), six "
+        "before the second, which made *no* harder to reach, and 36 of a quick run before the "
+        "last, which reports the answer of l-acc beside that of s-acc. Brackets are 95 % "
+        "intervals over seeds (Student's t; Welch's for differences).\n\n"
         "- The statistic is the mean Shapley interaction of all pairs of heads of a model. Heads "
         f"**cooperate** if its interval is at or above +{INTERACTION:g}, are **redundant** if it "
         f"is at or below −{INTERACTION:g}.\n"
-        "- Chance differs between tasks, and so does what heads can win. Tasks are compared by the "
-        "interaction divided by the *gain*, the whole model's value minus that of no heads. "
+        "- Chance differs between tasks, and so does what heads can gain. Tasks are compared by "
+        "the interaction divided by the *gain*, the whole model's value minus that of no heads. "
         f"**More** is a difference of at least +{MORE:g} whose interval is above 0; **not more** "
         f"is an interval below +{MORE:g}.\n"
         f"- **Yes**: heads cooperate on `{TWO}`, with more interaction than on `{ONE}` and on "
@@ -184,7 +184,7 @@ def _rules() -> str:
         "**undecided**, also if models of these tasks close less than "
         f"{rounded_percent(LEARNED)} of the gap between always giving the most frequent answer and "
         "always being right.\n"
-        "- The answer is that of s-acc, what heads know together. l-acc is what they answer "
+        "- The main answer is by s-acc, what heads know together. l-acc is what they answer "
         "together."
     )
 
@@ -252,7 +252,7 @@ def _run(results: pd.DataFrame, about: Mapping[str, Any]) -> str:
         "    python -m experiments.cooperation_page runs/tasks_and_cooperation/full\n\n"
         f"{models} models, seeds {ranges(about['seeds'])}, d = {shape['d_embed']} with "
         f"{shape['n_heads']} heads, all {number(2 ** shape['n_heads'] - 1)} groups of heads "
-        "of each: that is half of the paper's heads, of the size of the paper's. Tables show means "
+        "of each: half as many heads as in the paper, of the same size. Tables show means "
         f"over seeds: *heads ≥ 98 %* is the share of heads with an s-acc of at least "
         f"{SUCCESSFUL:g} alone, *heads ≥ 90 % of gain* that of heads whose s-acc alone has 90 % of "
         "the gain, "

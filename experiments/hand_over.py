@@ -11,7 +11,6 @@ A + V tells how much weaker a '2' acts, and A / (A + V) is the share of attentio
 """
 
 import dataclasses
-import math
 import sys
 from typing import Any
 
@@ -21,6 +20,7 @@ import pandas as pd
 import count01_lens as cl
 from count01_lens.common.text import number, plural, rounded_percent
 from count01_lens.counts.closed_form import CountForm
+from count01_lens.counts.mechanism import attention_share, lead_of
 from count01_lens.counts.readout import CountReadout, attention_ratios, readout
 from count01_lens.heads.head_data import collect
 from count01_lens.heads.metrics import Groups
@@ -110,21 +110,9 @@ def _row(read: CountReadout) -> Row:
 
 def leads(read: CountReadout) -> tuple[float, float]:
     """A and V: how far '0' and '1' are ahead of '2' in attention, and in what the probe reads."""
-    sizes = [math.log(abs(value)) if value else -math.inf for value in read.values[1:4]]
-    return _lead(*map(float, read.scores[1:4])), _lead(*sizes)
-
-
-def _lead(zero: float, one: float, two: float) -> float:
-    lead = (zero + one) / 2 - two
-    # Where neither '2' nor one of the others acts at all, '2' is not behind.
-    return 0.0 if math.isnan(lead) else max(0.0, lead)
-
-
-def attention_share(a: float, v: float) -> float:
-    """A / (A + V), also where one of them is infinite; NaN where both are, or both are 0."""
-    if a == v and a in (0, math.inf):
-        return math.nan
-    return float(a == math.inf) if math.inf in (a, v) else a / (a + v)
+    with np.errstate(divide="ignore"):
+        sizes = np.log(np.abs(read.values[1:4]))
+    return lead_of(read.scores[1:4], (0, 1), 2), lead_of(sizes, (0, 1), 2)
 
 
 def measure(load: Load, setup: Setup) -> Measured:

@@ -30,6 +30,7 @@ from experiments.tools import (
     bench_games,
     bench_general,
     bench_heads,
+    bench_live,
     bench_start,
     bench_training,
 )
@@ -40,6 +41,7 @@ PARTS = (
     bench_start,
     bench_forms,
     bench_training,
+    bench_live,
     bench_heads,
     bench_general,
     bench_games,

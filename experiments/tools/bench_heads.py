@@ -135,7 +135,7 @@ def _head_data() -> Any:
 
 
 def sweep_of_w01() -> dict[str, float]:
-    """s-acc of 16 heads over 43 values of w01: 688 separators refitted on patched outputs."""
+    """s-acc of 16 heads over 43 values of w01: 688 linear probes refitted on patched outputs."""
     import count01_lens as cl
 
     model = _model()

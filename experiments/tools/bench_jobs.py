@@ -15,6 +15,7 @@ from typing import Any
 
 import count01_lens as cl
 from count01_lens.common.storage import json_bytes, write_atomically
+from count01_lens.common.text import number
 from count01_lens.common.versions import library_versions
 from count01_lens.jobs.supervision import Processes
 from experiments import minimal_heads
@@ -112,10 +113,16 @@ def forecast(measured: dict[str, dict[str, float]], trainings: int, cores: int) 
 
 def markdown(report: dict[str, Any]) -> str:
     """Write what was measured, and what follows from it, as tables."""
-    lines = ["| measured | | |", "|---|---|---|"]
+    lines = ["| measurement | | value |", "|---|---|---|"]
     for function in MEASUREMENTS:
+        what = function.__name__.replace("_", " ")
         for name, value in sorted(report["measurements"][function.__name__].items()):
-            lines.append(f"| {function.__name__} | {name} | {value:.4g} |")
+            told = (
+                ("no", "yes")[int(value)]
+                if name == "same_table"
+                else number(round(value) if value >= 1000 else value)
+            )
+            lines.append(f"| {what} | {name.replace('_', ' ')} | {told} |")
     lines += ["", "| trainings | cores | hours | files | results, GB | heads.csv, GB |"]
     lines += ["|---|---|---|---|---|---|"]
     for trainings in (10_000, 100_000):

@@ -8,6 +8,11 @@ A bundled model stands for its recipe, so it should not be an odd one. For both 
 The seed is taken whose numbers are nearest to the medians over all twenty, by the root of the mean
 square of (number − median) / standard deviation; of equals, the first. Writes the checkpoints, and
 examples.csv (recipe, seed, distance, numbers) beside them.
+
+The model of the tutorial docs/puzzle.ipynb is chosen otherwise: it has four heads, and of seeds 0
+to 11 it is the one with a successful head whose w02 is below 0.001.
+
+    python -m experiments.tools.choose_examples --puzzle   that model alone, in a few seconds
 """
 
 import argparse
@@ -30,6 +35,7 @@ from experiments.paper_targets import TARGETS
 
 SEEDS = range(20)
 RECIPES = {"accurate": cl.TrainConfig(), "paper": cl.TrainConfig.paper()}
+PUZZLE, PUZZLE_SEED = cl.TrainConfig(model=cl.ModelConfig(n_heads=4)), 10
 WORTH = {"l_acc": "answer_interaction", "eos_l_acc": "end_interaction"}
 
 
@@ -67,22 +73,31 @@ def distances(numbers: pd.DataFrame) -> pd.Series:
     return squares.pow(0.5).rename("distance")
 
 
+def write(name: str, config: cl.TrainConfig, seed: int) -> None:
+    """Train a model and store it with its recipe, its seed and the end of its history."""
+    result = cl.train(config, seeds=[seed], snapshot_epochs=[], progress=False)
+    last = result.history.tail(1).drop(columns=["model", "seed"]).to_dict("records")[0]
+    info = {"seed": seed, "recipe": config.to_dict(), "training": last}
+    save_checkpoint(result.models[0], example_file(name), info=info)
+
+
 def main() -> None:
     """Choose, train and write the bundled models."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.parse_args()
+    parser.add_argument("--puzzle", action="store_true", help="the model of the puzzle alone")
+    only_puzzle = parser.parse_args().puzzle
+    write("puzzle", PUZZLE, PUZZLE_SEED)
+    if only_puzzle:
+        return
     tables = []
     for name, config in RECIPES.items():
         numbers = measured(config, SEEDS)
         found = distances(numbers)
         seed = SEEDS[int(found.to_numpy().argmin())]
         tables.append(numbers.join(found).reset_index().assign(recipe=name))
-        result = cl.train(config, seeds=[seed], snapshot_epochs=[], progress=False)
-        last = result.history.tail(1).drop(columns=["model", "seed"]).to_dict("records")[0]
-        info = {"seed": seed, "recipe": config.to_dict(), "training": last}
-        save_checkpoint(result.models[0], example_file(name), info=info)
+        write(name, config, seed)
         print(f"{name}: seed {seed}, off by {found.min():.2f} (median {found.median():.2f})")
     write_atomically(EXAMPLES / "examples.csv", pd.concat(tables).to_csv(index=False).encode())
 
