@@ -49,6 +49,7 @@ html_static_path = ["_static"]
 html_css_files = ["extra.css"]
 html_show_sphinx = html_show_copyright = False
 html_copy_source = False
+html_show_search_summary = False  # pages opened from disk may not fetch others
 html_math_renderer = "mathml"
 html_theme_options = {"navigation_with_keys": True}
 
