@@ -324,7 +324,7 @@ def test_the_example_of_the_docs_runs_to_the_letter(tmp_path):
         done = run(*arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout)
-    assert "8 heads: " in printed[0]
+    assert len(re.findall(r"^[01]\.[0-3] ", printed[0], re.MULTILINE)) == 8
     assert "s_acc_long" in printed[0]
     assert (
         "a model with 8 heads in 2 layers on a task with 3 answers"
@@ -404,7 +404,7 @@ def test_compare_puts_checkpoints_side_by_side(tmp_path):
     paths = [tmp_path / "a" / "seed-0", tmp_path / "b" / "seed-0.safetensors"]
     done = run("compare", *paths, "-o", tmp_path / "compare.html")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("2 models. On the answer their heads ")
+    assert done.stdout.startswith("On the answer, the heads of these 2 models are ")
     models = [line.split()[0] for line in done.stdout.splitlines() if "/seed-0 " in line]
     assert models[:2] == ["a/seed-0", "b/seed-0"]
     assert f"written to {tmp_path / 'compare.html'}: open it in a browser" in done.stdout

@@ -135,7 +135,6 @@ def test_a_build_with_broken_files_is_found(module, attack, sabotage, found, mon
     server = ForkServer("tests.attacks.broken_build")
     monkeypatch.setattr(module, "fork_server", lambda name: server)
     outcomes = attack(60, 0)
-    server._stop()
     bad = set(outcomes) - module.GOOD
     assert any(found in outcome for outcome in bad), outcomes
 

@@ -11,9 +11,10 @@ from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
 from count01_lens.heads.analyze import analyze_heads
+from count01_lens.heads.comparison import compare_heads
 from count01_lens.models.build import build_model
 from count01_lens.models.config import ModelConfig
-from count01_lens.views import document, plots
+from count01_lens.views import plots
 from count01_lens.views.figure_style import DARK_PAPER, seen
 from count01_lens.views.figures import END, FIVE, FOUR, NEUTRAL, answer_colours, as_bytes
 from tests.helpers import TINY
@@ -70,17 +71,18 @@ def test_a_figure_is_saved_in_the_style_it_was_made_in(change):
         assert as_bytes(figure, "svg") == was
 
 
-def test_pages_are_drawn_in_our_style(tmp_path):
-    pages = []
-    for number, change in enumerate([lambda: None, CHANGES["a dark style"]]):
-        with rc_context():
+@pytest.mark.slow
+def test_reports_are_the_same_in_any_style(tmp_path):
+    other = build_model(ModelConfig(d_embed=8, n_heads=4), seed=2)
+    comparison = compare_heads({"one": MODEL, "other": other}, TINY)
+    reports = {"report": ANALYSIS.report, "comparison": comparison.report}
+    usual = {name: report(tmp_path / f"{name}.html") for name, report in reports.items()}
+    with rc_context():
+        for change in CHANGES.values():
             change()
-            page = document.write_page(
-                tmp_path / f"{number}.html",
-                lambda: as_bytes(plots.plot_gains(ANALYSIS), "svg").decode(),
-            )
-        pages.append(page.read_bytes())
-    assert pages[0] == pages[1]
+        changed = {name: report(tmp_path / f"{name}_2.html") for name, report in reports.items()}
+    for name in reports:
+        assert changed[name].read_bytes() == usual[name].read_bytes(), name
 
 
 def test_a_figure_that_the_user_asks_for_has_the_style_of_the_user():
