@@ -4,7 +4,9 @@ Nothing heavy is imported at the top of these modules: `count01-lens --help` mus
 """
 
 import sys
-from typing import Annotated
+from _thread import interrupt_main
+from threading import Timer
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +17,10 @@ from count01_lens.cli.exploring import explore
 from count01_lens.cli.measuring import sweep, verify, view
 from count01_lens.cli.options import Command, Commands, in_options
 from count01_lens.cli.screen import print_what_can_be
-from count01_lens.cli.training import sweep_models, train
+from count01_lens.cli.training import INTERRUPTED, sweep_models, train
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 USER_ERROR = 2
 
@@ -53,10 +58,13 @@ def start(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends in one line, not in a traceback."""
-    print_what_can_be()
+    """Run the command line; a user's mistake ends in one line, and Ctrl-C in silence."""
+    sys.unraisablehook = _hear_ctrl_c
     try:
+        print_what_can_be()
         app()
+    except KeyboardInterrupt:  # before typer listens, which ends with the same code
+        sys.exit(INTERRUPTED)
     except (ValueError, TypeError, RuntimeError, OSError) as error:
         from count01_lens.common.storage import AlreadyInUseError
         from count01_lens.jobs.cluster import ClusterError
@@ -67,3 +75,11 @@ def main() -> None:
             raise
         typer.echo(f"count01-lens: {in_options(str(error))}", err=True)
         sys.exit(USER_ERROR)
+
+
+def _hear_ctrl_c(ignored: "UnraisableHookArgs") -> None:
+    """Press Ctrl-C again a moment later if Python ignores it, as it does while it tidies up."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        Timer(0.01, interrupt_main).start()
+    else:
+        sys.__unraisablehook__(ignored)

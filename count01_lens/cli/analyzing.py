@@ -1,5 +1,6 @@
 """The command that says what each head of a model does."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -75,7 +76,7 @@ def analyze(
     """
     from count01_lens.common.outputs import Outputs, check_page_to_write
     from count01_lens.heads.analyze import analyze_heads
-    from count01_lens.heads.groups import LARGEST_EXACT, check_exact, why_groups_take_long
+    from count01_lens.heads.groups import LARGEST_EXACT, check_exact
     from count01_lens.models.checkpoints import open_checkpoint
     from count01_lens.tasks.task_file import read_task
 
@@ -90,21 +91,12 @@ def analyze(
     model = open_checkpoint(checkpoint)
     if groups == "all":
         check_exact(model.cfg.n_layers * model.cfg.n_heads)
-    analysis = analyze_heads(model, asked, ablation=ablation, budget=budget)
-    assert analysis.task is not None
-    if not only_data:
-        _say_heads(analysis, wide)
-    too_long = why_groups_take_long(analysis.data, analysis.task)
-    n_heads = len(analysis.heads)
-    if groups == "all" or (groups == "auto" and too_long is None and n_heads > 1):
-        say(
-            f"measuring all {2**n_heads - 1:,} groups of heads (--groups none leaves them out)",
-            err=True,
-        )
-        analysis = analysis.with_groups()
-    elif groups == "auto" and too_long is not None and n_heads <= LARGEST_EXACT:
-        say(f"groups of heads are left out: {too_long} (--groups all measures them)", err=True)
-    written = [] if outputs is None else [_write(outputs, model, analysis)]
+    with nullcontext() if outputs is None else outputs.opened():
+        analysis = analyze_heads(model, asked, ablation=ablation, budget=budget)
+        if not only_data:
+            _say_heads(analysis, wide)
+        analysis = _with_groups(analysis, groups)
+        written = [] if outputs is None else [_write(outputs, model, analysis)]
     if report is not None:
         analysis.report(report, checkpoint=checkpoint)
         written.append(f"written to {report}: open it in a browser")
@@ -114,10 +106,28 @@ def analyze(
         say_csv(analysis.table)
     else:
         _say_answer(analysis)
-        if groups == "none" and 1 < n_heads <= LARGEST_EXACT:
+        if groups == "none" and 1 < len(analysis.heads) <= LARGEST_EXACT:
             say("", "--groups all also tells who works against the rest.")
     for line in written:
         typer.echo(line, err=only_data)
+
+
+def _with_groups(analysis: "HeadAnalysis", groups: str) -> "HeadAnalysis":
+    """Measure all groups of heads if that is asked for or takes no time; say what is done."""
+    from count01_lens.heads.groups import LARGEST_EXACT, why_groups_take_long
+
+    assert analysis.task is not None
+    too_long = why_groups_take_long(analysis.data, analysis.task)
+    n_heads = len(analysis.heads)
+    if groups == "all" or (groups == "auto" and too_long is None and n_heads > 1):
+        say(
+            f"measuring all {2**n_heads - 1:,} groups of heads (--groups none leaves them out)",
+            err=True,
+        )
+        return analysis.with_groups()
+    if groups == "auto" and too_long is not None and n_heads <= LARGEST_EXACT:
+        say(f"groups of heads are left out: {too_long} (--groups all measures them)", err=True)
+    return analysis
 
 
 def _say_heads(analysis: "HeadAnalysis", wide: bool) -> None:

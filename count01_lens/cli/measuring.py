@@ -81,17 +81,18 @@ def sweep(
     ratios = ratio_names(language_for(model))
     outputs = Outputs(out, "sweep", force=force)
     outputs.check(*(f"sweep_{ratio}*.*" for ratio in ratios))
-    for ratio in ratios:
-        result = sweep_attention(model, ratio, progress=None)
-        name = f"sweep_{ratio}"
-        tables = {name: result.table, f"{name}_heads": result.heads}
-        with own_style():
-            figures = {name: plot_sweep(result)}
-        written = write_results(outputs, tables, figures)
-        say(f"{result.s_acc.shape[1]} heads over {len(result.values)} values of {ratio}")
-        shares = dict.fromkeys(result.table.columns.drop(ratio), share)
-        say_table(columns_of(result.table.to_dict("list"), shares), wide=wide)
-        typer.echo(written)
+    with outputs.opened():
+        for ratio in ratios:
+            result = sweep_attention(model, ratio, progress=None)
+            name = f"sweep_{ratio}"
+            tables = {name: result.table, f"{name}_heads": result.heads}
+            with own_style():
+                figures = {name: plot_sweep(result)}
+            written = write_results(outputs, tables, figures)
+            say(f"{result.s_acc.shape[1]} heads over {len(result.values)} values of {ratio}")
+            shares = dict.fromkeys(result.table.columns.drop(ratio), share)
+            say_table(columns_of(result.table.to_dict("list"), shares), wide=wide)
+            typer.echo(written)
 
 
 def view(

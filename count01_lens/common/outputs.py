@@ -2,12 +2,14 @@
 
 A directory of results has a list, `.count01-lens.json`: by file, which command wrote it, and the
 checksum of its content. The list is written before the files, with both contents that each may
-have until then, so a command that is killed can be given again. A page says in its head what made
+have until then, so a command that is killed can be given again. While a command is at work there,
+another one is refused, or the files of the two would be mixed. A page says in its head what made
 it, and a bundle of what kind it is.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from count01_lens.common.storage import (
     DamagedFileError,
     check_file_to_write,
     json_bytes,
+    locked,
     parse_json,
     read_file,
+    remove_temporary_files,
     sha256,
     write_atomically,
 )
@@ -73,10 +77,17 @@ class Outputs:
         except DamagedFileError as error:
             raise ValueError(f"{error}; {_REMEDY}") from error
 
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Make the directory, and keep other commands out of it until all is written."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with locked(self.directory):
+            remove_temporary_files(self.directory)
+            yield
+
     def write(self, files: Mapping[str, bytes]) -> None:
         """Write files, and put them on the list."""
         self.check(*files)
-        self.directory.mkdir(parents=True, exist_ok=True)
         listed = self._listed()
         new = {name: {"by": self.by, "sha256": [sha256(data)]} for name, data in files.items()}
         both = {

@@ -185,25 +185,33 @@ def sweep_models(
         for job in _jobs_of(config, numbers, per_job, task)
     }
     store = ResultStore(out / "jobs")
-    outcome = run_jobs(
-        jobs, store, workers=workers, executor=executor, time_limit=time_limit, progress=progress
-    )
-    done = {job.key for job in [*outcome.found, *outcome.new]}
-    values = [(store.load(job), number) for job, number in jobs.items() if job.key in done]
-    tables = {}
-    for name in ("models", "heads"):
-        found = [_described(value[name], number, recipes[number]) for value, number in values]
-        tables[name] = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
-    about = {
-        "configs": [config.to_dict() for config in recipes],
-        "seeds": numbers,
-        "versions": library_versions(),
-        **_named(task),
-        "models": len(tables["models"]),
-        "jobs_without_result": len(jobs) - len(done),
-    }
-    files = {f"{name}.csv": table.to_csv(index=False).encode() for name, table in tables.items()}
-    outputs.write(files | {"sweep.json": json_bytes(about)})
+    with outputs.opened():
+        outcome = run_jobs(
+            jobs,
+            store,
+            workers=workers,
+            executor=executor,
+            time_limit=time_limit,
+            progress=progress,
+        )
+        done = {job.key for job in [*outcome.found, *outcome.new]}
+        values = [(store.load(job), number) for job, number in jobs.items() if job.key in done]
+        tables = {}
+        for name in ("models", "heads"):
+            found = [_described(value[name], number, recipes[number]) for value, number in values]
+            tables[name] = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+        about = {
+            "configs": [config.to_dict() for config in recipes],
+            "seeds": numbers,
+            "versions": library_versions(),
+            **_named(task),
+            "models": len(tables["models"]),
+            "jobs_without_result": len(jobs) - len(done),
+        }
+        files = {
+            f"{name}.csv": table.to_csv(index=False).encode() for name, table in tables.items()
+        }
+        outputs.write(files | {"sweep.json": json_bytes(about)})
     return ModelSweep(recipes, tables["models"], tables["heads"], outcome, store, task)
 
 

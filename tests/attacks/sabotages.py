@@ -7,7 +7,8 @@ victims run these in other processes, which are broken by `broken_build`.
 import dataclasses
 import io
 import sys
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -15,9 +16,11 @@ import numpy as np
 import pytest
 import torch
 
+from count01_lens import cli
 from count01_lens.attention import noticed_tokens, rows, seen_tokens
 from count01_lens.attention.noticed_tokens import NoticedTokens
 from count01_lens.attention.patches import Ratios
+from count01_lens.cli.training import INTERRUPTED
 from count01_lens.common import bundle, storage
 from count01_lens.counts import readout
 from count01_lens.counts.closed_form import CountForm
@@ -71,6 +74,32 @@ def no_atomic_rename(monkeypatch: pytest.MonkeyPatch) -> None:
             file.write(data)
 
     replace_everywhere(monkeypatch, storage.write_atomically, write_in_place)
+
+
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow disk, or it would take many tries to see it."""
+    write = storage.write_atomically
+
+    def write_slowly(path, data):
+        time.sleep(0.03)
+        write(path, data)
+
+    replace_everywhere(monkeypatch, write, write_slowly)
+    replace_everywhere(monkeypatch, storage.locked, lambda directory: nullcontext())
+
+
+def ctrl_c_is_not_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = cli.main
+
+    def without_an_end_of_its_own():
+        try:
+            main()
+        except SystemExit as end:
+            if end.code == INTERRUPTED:
+                raise KeyboardInterrupt from None
+            raise
+
+    replace_everywhere(monkeypatch, main, without_an_end_of_its_own)
 
 
 # --- Hooks and state -------------------------------------------------------------------------------

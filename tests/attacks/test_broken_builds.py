@@ -20,7 +20,15 @@ from count01_lens.common.threads import one_thread
 from count01_lens.counts import choice_readout, readout
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.heads import tables
-from tests.attacks import checks, faults, hostile_files, leaks, sabotages
+from tests.attacks import (
+    checks,
+    command_line,
+    faults,
+    hostile_files,
+    interruptions,
+    leaks,
+    sabotages,
+)
 from tests.attacks.fork_server import ForkServer
 from tests.attacks.oracle_cases import ATTACKS
 from tests.attacks.sabotages import BROKEN
@@ -123,18 +131,24 @@ def killed_saves(cases: int, seed: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    ("module", "attack", "sabotage", "found"),
+    ("module", "attack", "cases", "victims", "sabotage", "found"),
     [
-        (faults, killed_saves, "no_atomic_rename", "does not load"),
-        (hostile_files, hostile_files.attack_hostile_files, "no_checksums", "without a word"),
+        (faults, killed_saves, 60, faults, "no_atomic_rename", "does not load"),
+        (hostile_files, hostile_files.attack_hostile_files, 60, hostile_files, "no_checksums",
+         "without a word"),
+        (interruptions, interruptions.attack_ctrl_c, 9, command_line, "ctrl_c_is_not_expected",
+         "ends with none"),
+        (interruptions, interruptions.attack_together, 13, command_line, "no_locks", "a mixture"),
     ],
-)
-def test_a_build_with_broken_files_is_found(module, attack, sabotage, found, monkeypatch):
-    """On the good build, the tests of these two attacks run them with more cases."""
-    monkeypatch.setenv(BROKEN, f"{module.__name__}:{sabotage}")
+)  # fmt: skip
+def test_a_build_that_is_broken_in_other_processes_is_found(
+    module, attack, cases, victims, sabotage, found, monkeypatch
+):
+    """On the good build, the tests of these attacks run them with more cases."""
+    monkeypatch.setenv(BROKEN, f"{victims.__name__}:{sabotage}")
     server = ForkServer("tests.attacks.broken_build")
     monkeypatch.setattr(module, "fork_server", lambda name: server)
-    outcomes = attack(60, 0)
+    outcomes = attack(cases, 0)
     bad = set(outcomes) - module.GOOD
     assert any(found in outcome for outcome in bad), outcomes
 

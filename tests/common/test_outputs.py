@@ -6,6 +6,7 @@ import pytest
 
 from count01_lens.common import outputs as module
 from count01_lens.common.outputs import LIST, Outputs, check_page_to_write
+from count01_lens.common.storage import AlreadyInUseError
 from count01_lens.models.checkpoints import save_checkpoint
 from count01_lens.models.handcrafted import minimal_model
 from count01_lens.views.document import render
@@ -15,7 +16,8 @@ def test_files_are_written_again_by_whoever_wrote_them(tmp_path):
     for content in (b"a\n1\n", b"a\n2\n"):
         outputs = Outputs(tmp_path / "new", "analyze")
         outputs.check("*.csv")
-        outputs.write({"heads.csv": content})
+        with outputs.opened():
+            outputs.write({"heads.csv": content})
         assert (tmp_path / "new" / "heads.csv").read_bytes() == content
 
 
@@ -64,6 +66,21 @@ def test_a_command_that_was_killed_while_writing_can_be_given_again(
     outputs.write({"heads.csv": b"newest", "pairs.csv": b"newest"})
     listed = json.loads((tmp_path / LIST).read_text())
     assert all(len(about["sha256"]) == 1 for about in listed.values())
+
+
+def test_a_second_command_is_refused_while_the_first_is_at_work(tmp_path):
+    leftover = tmp_path / ".count01-tmp-0123456789abcdef-heads.csv"
+    leftover.touch()  # of one that was killed
+    with Outputs(tmp_path, "analyze").opened():
+        assert not leftover.exists()
+        for by in ("analyze", "sweep"):
+            with (
+                pytest.raises(AlreadyInUseError, match="another process is writing here; wait"),
+                Outputs(tmp_path, by).opened(),
+            ):
+                pass
+    with Outputs(tmp_path, "sweep").opened():
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize(
