@@ -11,6 +11,7 @@ import re
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,8 @@ from markupsafe import Markup, escape
 import count01_lens as cl
 from count01_lens import cli
 from count01_lens.heads.analysis import HeadAnalysis
+from count01_lens.tasks.task_file import read_task, write_task
+from count01_lens.views import report_figures
 from count01_lens.views.attention_view import compare_attention, page_of, show_attention
 from count01_lens.views.attribution_view import show_attribution
 from count01_lens.views.circuits_page import (
@@ -31,8 +34,9 @@ from count01_lens.views.circuits_page import (
     section_html,
 )
 from count01_lens.views.document import element, in_frame, in_notebook
+from count01_lens.views.explorer_data import Explored
 from count01_lens.views.explorer_module import explorer_module, explorer_style
-from count01_lens.views.explorer_page import explorer_element
+from count01_lens.views.explorer_page import explorer_element, write_explorer
 from count01_lens.views.pieces import (
     Image,
     badge,
@@ -49,7 +53,9 @@ from count01_lens.views.pieces import (
 from count01_lens.views.report_page import Part, report_page
 from tests.attacks.hostile_texts import HOSTILE
 from tests.attacks.stored_things import Safetensors
-from tests.helpers import TINY
+from tests.helpers import SVG, TINY
+from tests.views.explorer.small_models import SMALL
+from tests.views.other_tasks import model_of, most_frequent
 
 MARK = "@the text@"
 
@@ -340,3 +346,72 @@ def test_names_of_models_stay_text_in_the_explorer(text):
     assert kinds[0] == kinds[1]
     stored = re.search(r'class="explorer-data">(.*?)</script>', page, re.DOTALL)[1]
     assert json.loads(stored) == given
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Their drawing takes long, and texts in them are letters, not markup."""
+    monkeypatch.setattr(report_figures, "as_bytes", lambda figure, kind, **options: SVG)
+
+
+def tags_of(page: str, text: str) -> list[tuple]:
+    """The elements of a page with the names of their attributes, in order."""
+    return [
+        (entry[1], [name for name, _ in entry[2]])
+        for entry in Structure(page, text).found
+        if entry[0] == "start"
+    ]
+
+
+def test_names_of_subsets_stay_text_in_a_report(tmp_path, no_pictures):
+    """A task in a file may call them anything."""
+    text = ALL.replace("\ufeff", "")
+
+    def make(text: str) -> str:
+        task = most_frequent(subsets=False)
+        rows = {"train": task.questions["answer"].train, "test": task.questions["answer"].test}
+        named = {
+            part: dataclasses.replace(prompts, subsets={text: np.arange(len(prompts)) % 3 == 0})
+            for part, prompts in rows.items()
+        }
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
+        write_task(cl.Task(**named), path)
+        analysis = cl.analyze_heads(model_of(n_layers=1), read_task(path))
+        assert text in analysis.task.questions["answer"].test.subsets
+        return analysis.report(path.with_suffix(".html")).read_text("utf-8")
+
+    assert tags_of(make(text), text) == tags_of(make(twin(text)), twin(text))
+
+
+def test_names_of_models_stay_text_side_by_side(tmp_path, no_pictures):
+    def make(text: str) -> str:
+        models = {text: MODEL, "other": cl.build_model(cl.ModelConfig(d_embed=6, n_heads=3))}
+        found = cl.compare_heads(models, TINY, groups="ends")
+        return found.report(tmp_path / "compare.html").read_text("utf-8")
+
+    assert tags_of(make(ALL), ALL) == tags_of(make(twin(ALL)), twin(ALL))
+    assert str(escape(ALL)) in make(ALL)
+
+
+@pytest.mark.parametrize("answers", [("</script", "<!--\"'&$"), ("<b>&amp;", "'><img/x")])
+def test_answers_of_a_task_stay_text(answers, tmp_path, no_pictures):
+    """They may be any eight characters; they are in the tables, the explorer and the sentence."""
+
+    def make(answers: tuple[str, str]) -> dict[str, str]:
+        task = cl.CountingTask("012", answers, "n1 > n0", **SMALL)
+        model = cl.build_model(cl.ModelConfig(d_embed=6, n_heads=3), seed=1, task=task)
+        pages = {"report": cl.analyze_heads(model, task).report(tmp_path / "report.html")}
+        pages["explorer"] = write_explorer(tmp_path / "explorer.html", [Explored(model, name="a")])
+        cl.save_checkpoint(model, tmp_path / "model")
+        cli.view(tmp_path / "model", f"0112={answers[0]}", tmp_path / "view.html")
+        pages["view"] = tmp_path / "view.html"
+        return {
+            name: page.read_text("utf-8")
+            .replace(explorer_module(), "")
+            .replace(explorer_style(), "")
+            for name, page in pages.items()
+        }
+
+    hostile, harmless = make(answers), make(("A" * 8, "B" * 8))
+    for name, page in hostile.items():
+        assert tags_of(page, "no text") == tags_of(harmless[name], "no text"), name
