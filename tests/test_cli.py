@@ -346,6 +346,8 @@ def test_a_task_in_a_file_gives_all_that_count01_does(tmp_path):
     assert done.exit_code == 0, done.output
     names = {path.name for path in out.iterdir()}
     assert {"heads.csv", "pairs.csv", "analysis.safetensors", "lifts.png", "gains.svg"} <= names
+    drawn = len(list(out.glob("*.png")))
+    assert f"groups.csv, {drawn} figures as PNG and SVG, analysis.safetensors" in done.output
     assert len(pd.read_csv(out / "heads.csv")) == 8
 
 

@@ -23,6 +23,8 @@ TaskFile = Annotated[
     typer.Option("--task", help="JSON file with a task of your own.", show_default="Count01"),
 ]
 
+_NAMED = 3  # more figures than this are counted
+
 
 def write_results(
     outputs: "Outputs", tables: "Mapping[str, DataFrame]", figures: "Mapping[str, Figure]"
@@ -34,5 +36,9 @@ def write_results(
     for name, figure in figures.items():
         files |= {f"{name}.{kind}": as_bytes(figure, kind) for kind in ("png", "svg")}
     outputs.write(files)
-    shown = [name for name in files if not name.endswith(".svg")]
+    shown = [f"{name}.csv" for name in tables]
+    if len(figures) <= _NAMED:
+        shown += [f"{name}.png" for name in figures]
+    else:
+        shown += [f"{len(figures)} figures as PNG and SVG"]
     return f"written to {outputs.directory}: {', '.join(shown)}"
