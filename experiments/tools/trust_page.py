@@ -6,10 +6,11 @@ python -m experiments.tools.trust_page runs/trust  puts them into docs/trust and
 
 import argparse
 import json
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from scipy import stats
 
 from count01_lens.common.storage import json_bytes, write_atomically
 from experiments.generated_part import write_generated
@@ -93,27 +94,48 @@ def _coverage_lines(record: Mapping[str, Any]) -> list[str]:
 
 
 def _mutant_lines(record: Mapping[str, Any]) -> list[str]:
-    lines = ["| module | mutants | killed | survived | score |", "|---|---|---|---|---|"]
-    totals, reasons = Counter[str](), dict[str, list[str]]()
-    for name, row in record["modules"].items():
-        survivors = row["survivors"]
-        lines.append(_mutant_line(name, row["killed"], len(survivors)))
-        totals.update(killed=row["killed"], survived=len(survivors))
-        for survivor in survivors:
+    rows = {
+        name: (row["made"], row["killed"], [reason_of(one) for one in row["survivors"]])
+        for name, row in record["modules"].items()
+    }
+    made, killed, alive = (
+        sum(row[0] for row in rows.values()),
+        sum(row[1] for row in rows.values()),
+        [reason for row in rows.values() for reason in row[2]],
+    )
+    tried, unseen = killed + len(alive), alive.count(None)
+    share = "all of them" if tried == made else "a random share of each module"
+    effective = stats.binomtest(killed, max(killed + unseen, 1))
+    low, high = effective.proportion_ci(method="wilson")
+    lines = [
+        f"{made:,} mutants were made of {len(rows)} modules, and {tried:,} tried, {share}: "
+        f"{killed:,} were killed, {len(alive) - unseen} have no effect that a test could see, and "
+        f"{unseen} others survived. Of those that have an effect, tests notice "
+        f"{100 * low:.1f} to {100 * high:.1f} % (95 % interval).",
+        "",
+        "| module | mutants | tried | killed | without effect | survived | score |",
+        "|---|---|---|---|---|---|---|",
+        *(_mutant_line(name, *row) for name, row in rows.items()),
+        _mutant_line("**all**", made, killed, alive),
+        "",
+    ]
+    examples: dict[str, list[str]] = {}
+    for row in record["modules"].values():
+        for survivor in row["survivors"]:
             reason = reason_of(survivor) or "Not explained"
-            reasons.setdefault(reason, []).append(survivor["became"])
-    lines += [_mutant_line("**all**", totals["killed"], totals["survived"]), ""]
-    if reasons:
-        lines += ["Those that survived have no effect that a test could see:", ""]
-    for reason, changes in reasons.items():
+            examples.setdefault(reason, []).append(survivor["became"])
+    if examples:
+        lines += ["Those without effect:", ""]
+    for reason, changes in examples.items():
         lines += [f"- {reason} ({len(changes)}), such as `{changes[0]}`"]
     return lines
 
 
-def _mutant_line(name: str, killed: int, survived: int) -> str:
-    total = killed + survived
-    score = f"{100 * killed / total:.1f} %" if total else ""
-    return f"| {name} | {total:,} | {killed:,} | {survived} | {score} |"
+def _mutant_line(name: str, made: int, killed: int, alive: Sequence[str | None]) -> str:
+    unseen = alive.count(None)
+    score = f"{100 * killed / (killed + unseen):.1f} %" if killed + unseen else ""
+    cells = [name, f"{made:,}", f"{killed + len(alive):,}", f"{killed:,}"]
+    return "| " + " | ".join([*cells, str(len(alive) - unseen), str(unseen), score]) + " |"
 
 
 def _versions(record: Mapping[str, Any]) -> str:

@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+from count01_lens.views.explorer_module import ENGINE
 from experiments.generated_part import generated_part
 from experiments.tools import trust_page
+from experiments.tools.engine_mutants import mutants_of
 from experiments.tools.harmless_mutants import reason_of
-from experiments.tools.mutants import MODULES, judges_of
+from experiments.tools.mutants import JUDGES, is_drawn, judges_of
 
 ROOT = Path(__file__).parents[2]
 RECORDS = trust_page.read_records(ROOT / "docs" / "trust")
@@ -43,11 +45,13 @@ def test_a_record_becomes_a_line(tmp_path):
 def test_coverage_and_mutants_are_those_that_are_asked_for():
     assert RECORDS["coverage"]["percent"] >= 95
     modules = RECORDS["mutants"]["modules"]
-    assert set(modules) == set(MODULES)
-    assert all((ROOT / "count01_lens" / f"{module}.py").is_file() for module in modules)
-    for module in modules.values():
-        assert module["killed"] > 10 * len(module["survivors"])
-        assert [change for change in module["survivors"] if reason_of(change) is None] == []
+    engine = {f"data/explorer/{name}" for name in ENGINE}
+    assert set(modules) == set(JUDGES) | engine
+    assert all((ROOT / "count01_lens" / f"{module}.py").is_file() for module in JUDGES)
+    survivors = [change for module in modules.values() for change in module["survivors"]]
+    unseen = [change for change in survivors if reason_of(change) is None]
+    killed = sum(module["killed"] for module in modules.values())
+    assert len(unseen) <= 0.03 * (killed + len(unseen)), unseen
 
 
 def test_a_module_is_judged_by_its_own_tests_or_those_of_its_room(monkeypatch):
@@ -56,7 +60,7 @@ def test_a_module_is_judged_by_its_own_tests_or_those_of_its_room(monkeypatch):
     assert judges_of("tasks/language") == ["tests/tasks/test_language.py", oracles]
     assert judges_of("common/storage") == ["tests/common/test_storage.py", oracles]
     assert judges_of("common/precision") == ["tests/common", oracles]
-    assert all(Path(name).exists() for module in MODULES for name in judges_of(module))
+    assert all(Path(name).exists() for module in JUDGES for name in judges_of(module))
 
 
 def test_coverage_names_modules_by_their_rooms():
@@ -73,8 +77,32 @@ def test_coverage_names_modules_by_their_rooms():
 def test_survivors_are_shown_with_their_reason():
     known = {"was": "a", "became": "nobody = np.zeros((2, data.n_heads), dtype=bool)"}
     unknown = {"was": "x > 1", "became": "x >= 1"}
-    modules = {"tasks/language": {"killed": 3, "survivors": [known, unknown]}}
+    modules = {"tasks/language": {"made": 9, "killed": 3, "survivors": [known, unknown]}}
     text = trust_page.generated({"mutants": {"name": "mutants", "modules": modules}})
-    assert "| tasks/language | 5 | 3 | 2 | 60.0 % |" in text
+    assert "| tasks/language | 9 | 5 | 3 | 1 | 1 | 75.0 % |" in text
     assert f"- one of several that are all alike is read (1), such as `{known['became']}`" in text
     assert "- Not explained (1), such as `x >= 1`" in text
+
+
+def test_a_share_of_mutants_is_drawn_by_name_and_seed():
+    names = [f"mutant {i}" for i in range(2_000)]
+    drawn = [name for name in names if is_drawn(name, 0.1, 1)]
+    assert 150 < len(drawn) < 250
+    assert drawn == [name for name in names[::-1] if is_drawn(name, 0.1, 1)][::-1]
+    assert drawn != [name for name in names if is_drawn(name, 0.1, 2)]
+    assert set(drawn) < {name for name in names if is_drawn(name, 0.2, 1)}
+    assert all(is_drawn(name, 1, 1) for name in names)
+
+
+def test_mutants_of_javascript_change_code_alone():
+    text = '// a < b\nconst name = "a < b";\nif (a < b && !c) total += 2;\n'
+    mutants = list(mutants_of("x.js", text))
+    became = {mutant.became for mutant in mutants}
+    assert {mutant.was for mutant in mutants} == {"if (a < b && !c) total += 2;"}
+    assert "if (a <= b && !c) total += 2;" in became
+    assert "if (a < b || !c) total += 2;" in became
+    assert "if (a < b && c) total += 2;" in became
+    assert "if (a < b && !c) total -= 2;" in became
+    assert "if (a < b && !c) total += (2 + 1);" in became
+    assert len({mutant.name for mutant in mutants}) == len(mutants)
+    assert all(mutant.text.count("\n") == 3 and mutant.text != text for mutant in mutants)
