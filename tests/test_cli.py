@@ -80,6 +80,7 @@ def test_every_choice_of_a_recipe_reaches_the_model(tmp_path):
     assert "'lion' is not one of 'adamw', 'adam', 'sgd'" in " ".join(unknown.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_named_recipe_gives_all_that_was_not_said(tmp_path):
     said = ["--recipe", "paper", "--epochs", "1", "--heads", "4", "--weight-decay", "0.01"]
     done = run("train", "--out", tmp_path / "run", *said)
@@ -89,6 +90,7 @@ def test_a_named_recipe_gives_all_that_was_not_said(tmp_path):
     assert recipe != TrainConfig().changed(epochs=1, n_heads=4)
 
 
+@pytest.mark.slow
 def test_verify_prints_text_or_json_and_sets_the_exit_code(tmp_path):
     save_checkpoint(minimal_model(), tmp_path / "good")
     save_checkpoint(minimal_model(epsilon=0.5), tmp_path / "bad")
@@ -225,6 +227,7 @@ def test_analyze_prints_the_table_and_writes_files(tmp_path):
     assert "expected a directory, got a file" in done.stderr
 
 
+@pytest.mark.slow
 def test_view_writes_one_page_that_needs_no_internet(tmp_path):
     save_checkpoint(cooperative_model(), tmp_path / "model")
     page = tmp_path / "attention.html"
@@ -398,6 +401,7 @@ def test_view_refuses_prompts_that_cannot_be_shown(tmp_path, monkeypatch, argume
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.slow
 def test_compare_puts_checkpoints_side_by_side(tmp_path):
     config = ModelConfig(d_embed=4, n_heads=2)
     for seed, run_name in enumerate(("a", "b")):

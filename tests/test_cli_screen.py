@@ -176,7 +176,7 @@ def test_messages_name_options(python, command):
 # In any encoding
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("encoding", [pytest.param("ascii", marks=pytest.mark.slow), "cp1252"])
 def test_output_degrades_and_files_are_written(pair, tmp_path, encoding):
     env = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "80"}
     command = [str(PROGRAM), "analyze", str(pair), "--report", str(tmp_path / "report.html")]
@@ -265,6 +265,7 @@ def test_commands_keep_files_that_they_did_not_write(pair, tmp_path):
     assert invoke(*explore).exit_code == invoke(*explore[:-1]).exit_code == 0
 
 
+@pytest.mark.slow
 def test_analyses_and_sweeps_do_not_overwrite_each_other(pair, tmp_path):
     analyze = ["analyze", pair, "--groups", "none", "--out", tmp_path / "out"]
     for _ in range(2):

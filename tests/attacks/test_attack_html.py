@@ -227,6 +227,7 @@ def changed(analysis: HeadAnalysis, text: str) -> HeadAnalysis:
     return dataclasses.replace(analysis, counts=words, notes=(text, f"a note {text}"))
 
 
+@pytest.mark.slow
 def test_text_stays_text_in_a_report(tmp_path):
     """Notes, read-outs, and all that a checkpoint says of itself: names, values, versions."""
 

@@ -45,6 +45,7 @@ SUITE = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_a_program_that_is_interrupted_and_then_killed_goes_on(tmp_path, store, log):
     """As `python -m suite`, and as `python -m suite.work`, whose functions are then in __main__."""
     (tmp_path / "suite").mkdir()

@@ -23,6 +23,7 @@ def test_the_page_shows_the_last_trial_in_which_ours_withstood_everything():
         assert not all(by_runner[runner]["good"] for by_runner in REPORT["faults"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runner", "words"), [("ours", "yes"), ("joblib", "does not say where")])
 def test_a_crash_is_tried_on_ours_and_on_another(runner, words):
     [fault] = [fault for fault in FAULTS if fault.what == "a worker crashes (SIGSEGV)"]

@@ -183,6 +183,7 @@ def test_a_sweep_over_models_of_any_task(tmp_path):
         cl.sweep_models(configs, [0], tmp_path, task="majority")
 
 
+@pytest.mark.slow
 def test_commands_need_no_task_once_a_model_is_stored(tmp_path):
     out = tmp_path / "run"
     shape = ["--heads", "2", "--d-embed", "8", "--epochs", "1"]

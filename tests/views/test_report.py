@@ -177,6 +177,7 @@ def test_the_network_comes_first_of_all_groups(whole):
     assert all(text in alt for text in network_in_words(network, "s-acc"))
 
 
+@pytest.mark.slow
 def test_the_same_analysis_gives_the_same_bytes(whole, tmp_path):
     analysis, page = whole
     assert analysis.report(tmp_path / "again.html").read_text() == page
