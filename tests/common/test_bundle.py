@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from count01_lens.common import bundle as bundles
-from count01_lens.common.bundle import Bundle, bundle_bytes, read_bundle, write_bundle
+from count01_lens.common.bundle import Bundle, bundle_bytes, kind_of, read_bundle, write_bundle
 from count01_lens.common.storage import DEEPEST_JSON, DamagedFileError
 
 ABOUT = {"name": 'é \n "quoted"', "numbers": [1, 2.5, None, True], "inner": {"b": {}, "a": []}}
@@ -215,7 +215,7 @@ def test_other_metadata_are_refused_also_with_a_checksum_that_fits(path, metadat
 def test_a_file_of_safetensors_that_is_no_bundle_is_refused(path):
     for metadata in (None, {"format": "pt"}):
         safetensors.torch.save_file({"x": torch.zeros(2)}, path, metadata)
-        with pytest.raises(DamagedFileError, match="its metadata are not those of a bundle"):
+        with pytest.raises(DamagedFileError, match=r"\(its metadata are not those of a bundle\)"):
             read_bundle(path, "test")
 
 
@@ -231,8 +231,25 @@ def test_names_that_stand_twice_are_refused(path):
 def test_headers_that_are_none_are_refused(path):
     for header in ("[]", "3", '"x"', "null", "{}", "[" * 10**5):
         path.write_bytes(joined(header, b""))
-        with pytest.raises(DamagedFileError, match="which this is not"):
+        with pytest.raises(DamagedFileError, match="which this is not") as caught:
             read_bundle(path, "test")
+        assert kind_of(path) is None
+        assert header != "3" or "expected an object as its header, got 3)" in str(caught.value)
+
+
+def test_the_kind_of_a_file_is_told_without_reading_it_whole(path):
+    write_bundle(path, SMALL)
+    assert kind_of(path) == "test"
+    assert kind_of(path.with_name("missing")) is kind_of(path.parent) is None
+    data = path.read_bytes()
+    path.write_bytes(data[:-8])  # tensors cut off
+    assert kind_of(path) == "test"
+    safetensors.torch.save_file({"x": torch.zeros(2)}, path)
+    assert kind_of(path) is None
+    header = json.dumps({"__metadata__": {"kind": "test"}}).encode()
+    for length, kind in ((10**7, "test"), (10**7 + 1, None)):
+        path.write_bytes(length.to_bytes(8, "little") + header + b" " * (length - len(header)))
+        assert kind_of(path) == kind
 
 
 @pytest.mark.parametrize("length", [10**7, 2**32, 2**63, 2**64 - 1])

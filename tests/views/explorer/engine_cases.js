@@ -20,6 +20,8 @@ function answered({ data, patches, off, sentences, group }) {
       lAcc: head.lAcc,
       readout: engine.probeText(head),
       learned: engine.learnedText(head.head),
+      ratios: plain(ownRatios(engine.model, head.head)),
+      said: Array.from({ length: engine.model.nKeys }, (_, key) => plain(ovRow(engine.model, head.head, key))),
     })),
     group: group ? engine.group(state, group) : null,
     sentences: sentences.map((counts) => {

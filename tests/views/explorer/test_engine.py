@@ -1,5 +1,6 @@
 """The engine in JavaScript against the library's own forms, in node and in Chromium."""
 
+import itertools
 import math
 import re
 
@@ -17,11 +18,12 @@ from count01_lens.counts.readout import readout
 from count01_lens.heads.head_data import collect
 from count01_lens.heads.metrics import Groups
 from count01_lens.heads.runners import CountRunner
-from count01_lens.views.explorer_data import Explored, explorer_data
+from count01_lens.tasks.counting_task import CountingTask
+from count01_lens.views.explorer_data import Explored, _tree, explorer_data
 from count01_lens.views.explorer_module import ENGINE, PAGE, explorer_file, explorer_module, joined
 from tests.browsers import needs_chromium
 from tests.views.explorer.engines import in_chromium, in_node
-from tests.views.explorer.small_models import TASKS, model_for
+from tests.views.explorer.small_models import SMALL, TASKS, model_for
 
 
 def patches_for(task, rng):
@@ -150,6 +152,57 @@ def test_chromium_computes_what_python_does(name):
     given, expected = cases_for(name, 3, 3.0)
     for found, (form, *rest) in zip(in_chromium(given), expected, strict=True):
         assert_equal(found, form, *rest, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_tables_of_a_head_are_those_of_the_model(name, tmp_path):
+    model = model_for(TASKS[name], 4, 1.0)
+    form = CountForm.from_models([model], task=TASKS[name])
+    data = explorer_data([Explored(model, TASKS[name])])
+    (found,) = in_node([{"data": data, "patches": [], "off": [], "sentences": []}], tmp_path)
+    for head, got in enumerate(found["heads"]):
+        scores = form.scores[0, head, form.language.equals]
+        close(got["ratios"], (scores[1] - scores[2 : form.language.equals]).exp(), 1e-9)
+        close(got["said"], (form.values[0, head] @ form.logit_weights[0, head])[:-1], 1e-9)
+
+
+RULES = [
+    "n0 < n1", "n0 <= n1", "n0 > n1", "n0 >= n1", "n0 == n1", "n0 != n1", "n0 < n1 <= n2",
+    "max(n0, n2) > n1", "min(n0, n1) > n2", "min(n0, n1, n2) == 1", "not n0 < n1",
+    "n0 < 1 or n1 < n2", "n0 > n1 and n1 > n2", "n0 - n1 > -2*n2 + 1", "+n0 + n1 > 2",
+]  # fmt: skip
+
+
+def test_rules_have_the_answers_of_python(tmp_path):
+    """Every operation of a rule, on every sentence with up to 3 of each symbol."""
+    task = TASKS["count01"]
+    data = explorer_data([Explored(model_for(task, 0, 1.0), task)])
+    sentences = [list(counts) for counts in itertools.product(range(4), repeat=3)]
+    cases = []
+    for text in RULES:
+        (given,) = data["models"]
+        language = given["language"] | {"rule": [_tree(text, "012")]}
+        other = data | {"models": [given | {"language": language}]}
+        cases.append({"data": other, "patches": [], "off": [], "sentences": sentences})
+    for text, found in zip(RULES, in_node(cases, tmp_path), strict=True):
+        rule = CountingTask("012", "45", text, **SMALL).language
+        expected = rule.answer(torch.tensor(sentences)).tolist()
+        by_hand = [
+            0 if eval(text, {f"n{i}": n for i, n in enumerate(counts)}) else 1
+            for counts in sentences
+        ]
+        assert [got["right"] for got in found["sentences"]] == expected == by_hand
+        assert 0 < sum(expected) < len(sentences)
+
+
+@pytest.mark.parametrize("size", [40.0, 100.0])
+def test_scores_that_would_overflow_or_vanish_do_neither(size, tmp_path):
+    given, expected = cases_for("count01", 6, size)
+    for found, (form, task, *_) in zip(in_node(given, tmp_path), expected, strict=True):
+        data = collect(CountRunner(form), task)
+        for head, got in enumerate(found["heads"]):
+            close(got["train"], data.train_outputs[:, head], 1e-9)
+            close(got["test"], data.test_outputs[:, head], 1e-9)
 
 
 def test_models_in_float32_agree_as_far_as_their_numbers_go(tmp_path):
