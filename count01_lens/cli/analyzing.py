@@ -59,7 +59,7 @@ def analyze(
     task: TaskFile = None,
     ablation: Annotated[
         Literal["zero", "mean", "resample"],
-        typer.Option(help="What stands in the place of heads that are taken out."),
+        typer.Option(help="What replaces the outputs of ablated heads."),
     ] = "zero",
     budget: Annotated[
         int, typer.Option(help="Groups to run if there are too many heads for all of them.")

@@ -27,7 +27,10 @@ def compare(
     out: Page,
     groups: Annotated[
         Literal["ends", "all"],
-        typer.Option(help="All groups: seconds for 16 heads; or the smallest and the largest."),
+        typer.Option(
+            help="Groups of heads to measure; all: every group, seconds for 16 heads; ends: only "
+            "the smallest and the largest."
+        ),
     ] = "all",
     probes: Annotated[
         Literal["ends", "all"],

@@ -53,7 +53,7 @@ def doctor(as_json: AsJson = False) -> None:
         about = {"version": own_version(), "works": not broken}
         say_json(about | {"findings": [asdict(finding) for finding in findings]})
     elif broken:
-        say("", f"Broken: {', '.join(broken)}. What it says there has to be put right first.")
+        say("", f"Broken: {', '.join(broken)}. Fix this first, as described above.")
     else:
         say("", "All that is needed works here.")
     if broken:

@@ -120,10 +120,16 @@ def view(
     ] = None,
     prompt: Annotated[int, typer.Option(help="Which test prompt of the task, from 0.")] = 0,
     w01: Annotated[
-        str | None, typer.Option(help="Patch: attention of one '0' over one '1'; 0 and inf too.")
+        str | None,
+        typer.Option(
+            help="Patch: attention to one '0' divided by that to one '1'; may be 0 or inf."
+        ),
     ] = None,
     w02: Annotated[
-        str | None, typer.Option(help="Patch: attention of one '0' over one '2'; 0 and inf too.")
+        str | None,
+        typer.Option(
+            help="Patch: attention to one '0' divided by that to one '2'; may be 0 or inf."
+        ),
     ] = None,
     others: Annotated[
         Literal["zero", "keep"],

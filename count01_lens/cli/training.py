@@ -71,7 +71,9 @@ def train(
     ] = None,
     output: Annotated[
         Literal["fused", "residual"],
-        of_model(help="Logits from the heads directly, or through P and a skip connection."),
+        of_model(
+            help="Logits from the heads directly, or via a projection (P) and a skip connection."
+        ),
     ] = SHAPE.output,
     layer_norm: Annotated[
         bool,
@@ -106,7 +108,7 @@ def train(
     ] = RECIPE.eos_weight,
     dropout: Annotated[
         float,
-        of_training(help="Share of what attention writes that is dropped in training."),
+        of_training(help="Dropout rate on the output of attention during training."),
     ] = RECIPE.dropout,
     data_seed: Annotated[
         int,
