@@ -57,8 +57,9 @@ def test_coverage_and_mutants_are_those_that_are_asked_for():
 def test_a_module_is_judged_by_its_own_tests_or_those_of_its_room(monkeypatch):
     monkeypatch.chdir(ROOT)
     oracles = "tests/attacks/test_attack_oracles.py"
-    assert judges_of("tasks/language") == ["tests/tasks/test_language.py", oracles]
-    assert judges_of("common/storage") == ["tests/common/test_storage.py", oracles]
+    assert judges_of("tasks/language") == ["tests/tasks", oracles]
+    assert judges_of("heads/ends") == ["tests/heads/test_ends.py", oracles]
+    assert judges_of("heads/groups")[1:] == ["tests/heads/test_group_numbers.py", oracles]
     assert judges_of("common/precision") == ["tests/common", oracles]
     assert all(Path(name).exists() for module in JUDGES for name in judges_of(module))
 
