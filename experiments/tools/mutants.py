@@ -178,12 +178,11 @@ pytest_add_cli_args = ["-m", "not stress and not slow", "-p", "no:cacheprovider"
     # Makes the mutants and times the tests, and ends, as nothing has such a name.
     _mutmut(tree, "run", "no-such-mutant")
     names = [name for name in _codes(tree, module) if is_drawn(name, share, seed)]
-    if names:
-        _mutmut(tree, "run", *names)
+    said = _mutmut(tree, "run", *names) if names else ""
     made = _codes(tree, module)
     codes = {name: made[name] for name in names}
     if names and all(code is None for code in codes.values()):
-        raise RuntimeError(f"{module}: no mutant was run; do its tests pass without one?")
+        raise RuntimeError(f"no mutant was run; do its tests pass without one? {said[-2000:]}")
     # No test at all (33), none chosen (5) or not run (None) is no better than survival.
     alive = [name for name, code in codes.items() if code in (0, 5, 33, None)]
     survivors = [_change(tree, name) for name in alive]
@@ -198,7 +197,7 @@ def _mutmut(tree: Path, verb: str, *names: str) -> str:
     done = subprocess.run(
         command, cwd=tree, env=environment, check=False, capture_output=True, text=True
     )
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def _codes(tree: Path, module: str) -> dict[str, int | None]:

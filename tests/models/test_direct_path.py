@@ -1,5 +1,6 @@
 """Direct logit attribution against gradients: norms frozen, later layers cut off, by autograd."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -78,6 +79,18 @@ def test_the_view_of_a_sentence_attributes_the_same(fields):
     view = cl.show_attribution(model, sentence)
     expected = found[:, cl.Token.FOUR] - found[:, cl.Token.FIVE]
     torch.testing.assert_close(view.attributions["="].sum(dim=0), expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("cap", [-1.0, 0.0, 0.5, 3.0])
+def test_a_soft_cap_is_that_of_the_model_and_is_taken_back(cap):
+    path = DirectPath(deep_model(output_logits_soft_cap=cap))
+    logits = torch.linspace(-12 * max(cap, 0.1), 12 * max(cap, 0.1), 9, dtype=torch.float64)
+    capped = path.capped(logits)
+    assert torch.equal(capped, cap * torch.tanh(logits / cap) if cap > 0 else logits)
+    np.testing.assert_allclose(path.uncap(capped.numpy()), logits, rtol=1e-3)
+    ends = path.uncap(np.array([-cap, cap]))  # as it is rounded where logits are far larger
+    assert np.isfinite(ends).all()
+    assert ends[0] == -ends[1]
 
 
 def test_what_is_frozen_is_said():

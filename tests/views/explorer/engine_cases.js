@@ -36,3 +36,9 @@ function answered({ data, patches, off, sentences, group }) {
     }),
   };
 }
+
+// Fits one linear probe.
+function fitted({ X, n, d, positive, start, C }) {
+  const { weights, steps } = fitSvm(Float64Array.from(X), n, d, (i) => positive[i], start, C);
+  return { weights: plain(weights), steps };
+}

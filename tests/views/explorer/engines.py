@@ -19,7 +19,7 @@ def engine_with_cases() -> str:
     return joined(ENGINE) + (HERE / "engine_cases.js").read_text()
 
 
-def in_node(cases: list[dict[str, Any]], folder: Path) -> list[Any]:
+def in_node(cases: list[dict[str, Any]], folder: Path, computed: str = "answered") -> list[Any]:
     """What node computes; cases go through files, because pipes are small."""
     assert NODE is not None, "install Debian's `nodejs` to run this"
     script, given = folder / "run.mjs", folder / "cases.json"
@@ -27,7 +27,7 @@ def in_node(cases: list[dict[str, Any]], folder: Path) -> list[Any]:
     script.write_text(
         engine_with_cases() + '\nimport { readFileSync } from "node:fs";'
         "\nconst cases = JSON.parse(readFileSync(process.argv[2]));"
-        "\nconsole.log(JSON.stringify(cases.map(answered)));"
+        f"\nconsole.log(JSON.stringify(cases.map({computed})));"
     )
     found = subprocess.run([NODE, script, given], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr

@@ -166,6 +166,26 @@ def test_tables_of_a_head_are_those_of_the_model(name, tmp_path):
         close(got["said"], (form.values[0, head] @ form.logit_weights[0, head])[:-1], 1e-9)
 
 
+def test_a_rule_that_is_a_function_has_answers_but_no_known_ties(tmp_path):
+    task = CountingTask("abc", "XYZ", lambda counts: counts.argmax(dim=1), **SMALL)
+    model = model_for(task, 8, 2.0)
+    data = explorer_data([Explored(model, task)])
+    case = {"data": data, "patches": [], "off": [], "sentences": [[3, 1, 2]], "group": [0, 3]}
+    (found,) = in_node([case], tmp_path)
+    analysis = cl.analyze_heads(model, task)
+    assert found["whole"] == pytest.approx(analysis.accuracy, abs=1e-12)
+    assert found["whole"].keys() == {"answer", "end"}
+    assert [head["lAcc"] for head in found["heads"]] == analysis.table["l_acc"].tolist()
+    assert [head["sAcc"] for head in found["heads"]] == analysis.table["s_acc"].tolist()
+    groups = analysis.groups().set_index("mask")
+    assert found["group"]["lAcc"] == groups.loc[0b1001, "l_acc"]
+    assert found["group"]["sAcc"] == groups.loc[0b1001, "s_acc"]
+    (sentence,) = found["sentences"]
+    asked = np.array(sentence["places"][0]["logits"])[task.language.answer_ids]
+    assert sentence["right"] is None
+    assert sentence["said"] == asked.argmax()
+
+
 RULES = [
     "n0 < n1", "n0 <= n1", "n0 > n1", "n0 >= n1", "n0 == n1", "n0 != n1", "n0 < n1 <= n2",
     "max(n0, n2) > n1", "min(n0, n1) > n2", "min(n0, n1, n2) == 1", "not n0 < n1",
