@@ -97,8 +97,21 @@ HARMLESS: dict[str, list[str]] = {
         "noted.pop().ctx.pop(MULTIPLICITY, )",
         'problem = "" => problem = None',
         'problem = "" => problem = "XXXX"',
+        "let [best, most] = [(0 + 1), -Infinity];",
         'if unknown or not {"d_model", "n_layers", "dtype", *_INERT} < set(cfg):',
         'if not isinstance(cfg["n_layers"], int) or not 0 < cfg["n_layers"] < len(state):',
+    ],
+    "one entry more is written, and then overwritten or, at the end of the array, ignored": [
+        "for (let j = 0; j <= d; j++) outputs[i * d + j] = sums[j] / sums[d];",
+        "for (let t = 0; t <= vocab; t++) "
+        "logits[i * vocab + t] = model.logitBias[query * vocab + t];",
+        "for (let i = 0; i <= logits.length; i++) logits[i] += written[i];",
+        "for (const head of heads) for (let t = 0; t <= logits.length; t++) "
+        "logits[t] += head.logits[t];",
+        "for (let i = 0; i <= n; i++) slack[i] = 1 - slack[i];",
+    ],
+    "where a fit starts changes nothing but its steps": [
+        "fitSvm(train, length, d, (i) => answers[i] === row, start?.[row] && null).weights,",
     ],
     "names the file of an error that would have come before": [
         "model = _make_model(cfg, None, is_count01=_reads_count01(config))",

@@ -166,6 +166,19 @@ def test_tables_of_a_head_are_those_of_the_model(name, tmp_path):
         close(got["said"], (form.values[0, head] @ form.logit_weights[0, head])[:-1], 1e-9)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-4])
+@pytest.mark.parametrize("make", [cl.minimal_model, cl.cooperative_model, cl.ensemble_model])
+def test_handcrafted_models_have_the_readouts_of_their_analysis(make, scale, tmp_path):
+    """Weights of exactly zero, and all others small."""
+    model = make()
+    model.blocks[0].attn.W_O.data *= scale
+    case = {"data": explorer_data([Explored(model)]), "patches": [], "off": [], "sentences": []}
+    (found,) = in_node([case], tmp_path)
+    table = cl.analyze_heads(model).table
+    assert [head["learned"] for head in found["heads"]] == table["learned_readout"].tolist()
+    assert [head["readout"] for head in found["heads"]] == table["readout"].tolist()
+
+
 def test_a_rule_that_is_a_function_has_answers_but_no_known_ties(tmp_path):
     task = CountingTask("abc", "XYZ", lambda counts: counts.argmax(dim=1), **SMALL)
     model = model_for(task, 8, 2.0)
