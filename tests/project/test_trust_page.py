@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from count01_lens.views.explorer_module import ENGINE
 from experiments.generated_part import generated_part
 from experiments.tools import trust_page
@@ -83,6 +85,23 @@ def test_survivors_are_shown_with_their_reason():
     assert "| tasks/language | 9 | 5 | 3 | 1 | 1 | 75.0 % |" in text
     assert f"- one of several that are all alike is read (1), such as `{known['became']}`" in text
     assert "- Not explained (1), such as `x >= 1`" in text
+
+
+@pytest.mark.parametrize(
+    ("was", "became", "why"),
+    [
+        ('rearrange(x, "m h -> (m h)")', 'rearrange(x, "M H -> (M H)")', "einops does not mind"),
+        ('raise E("no such file")', 'raise E("NO SUCH FILE")', "other words in a message"),
+        ('raise E("no such file")', 'raise E("XXno such fileXX")', "other words in a message"),
+        ('raise E("no such file")', "raise E(None)", None),
+        ('table["s_acc"]', 'table["S_ACC"]', None),
+        ('table["s_acc"]', 'table["XXs_accXX"]', None),
+        ("x > 1", "x >= 1", None),
+    ],
+)
+def test_texts_of_several_words_are_no_numbers(was, became, why):
+    reason = reason_of({"was": was, "became": became})
+    assert reason is None if why is None else reason.startswith(why)
 
 
 def test_a_share_of_mutants_is_drawn_by_name_and_seed():

@@ -45,6 +45,16 @@ PROBLEMS = {
     "large": (noisy(300, 2, 10)[0] * [1e5, 1.0], noisy(300, 2, 10)[1]),
     "huge": (noisy(300, 2, 11)[0] * [1e160, 1.0], noisy(300, 2, 11)[1]),
     "far from zero": (noisy(300, 2, 12)[0] + [1e4, -300], noisy(300, 2, 12)[1]),
+    "large and nearly the same": (
+        collinear(3_000, 1e-6)[0] * 300, collinear(3_000, 1e-6)[1],
+    ),
+    "huge and nearly the same": (
+        collinear(3_000, 1e-7)[0] * 1e20, collinear(3_000, 1e-7)[1],
+    ),
+    "large and the same": (
+        np.hstack([noisy(3_000, 3, 15)[0]] * 2) * 300, noisy(3_000, 3, 15)[1],
+    ),
+    "nearly a bias": (900 + noisy(3_000, 2, 16)[0] * [1e-2, 1e-3], noisy(3_000, 2, 16)[1]),
     "one class": (noisy(80, 2, 13)[0], np.ones(80, dtype=bool)),
     "outliers": (np.vstack([noisy(300, 2, 14)[0], [[900.0, -800.0]]]),
                  np.append(noisy(300, 2, 14)[1], True)),
