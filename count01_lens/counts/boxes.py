@@ -53,12 +53,6 @@ class Boxes:
         """Take some of the boxes."""
         return Boxes(self.low[some], self.high[some])
 
-    @classmethod
-    def joined(cls, parts: "Sequence[Boxes]") -> "Boxes":
-        """Put boxes into one list."""
-        low, high = (torch.cat([getattr(part, end) for part in parts]) for end in ("low", "high"))
-        return cls(low, high)
-
     @property
     def sizes(self) -> Int[Tensor, " box"]:
         """How many sentences each has."""
