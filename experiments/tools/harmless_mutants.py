@@ -8,11 +8,6 @@ import re
 from collections.abc import Mapping
 
 HARMLESS: dict[str, list[str]] = {
-    "`strict=True` guards against a mistake that the lines around it do not make": [
-        "for row, is_four in zip(counts.numpy(), labels_of(counts).tolist(), strict=None):",
-        "for row, is_four in zip(counts.numpy(), labels_of(counts).tolist(), ):",
-        "for row, is_four in zip(counts.numpy(), labels_of(counts).tolist(), strict=False):",
-    ],
     "NumPy takes any negative size for what is left": [
         "by_head = leads.transpose(1, 0, 2).reshape(data.n_heads, -2)",
         "flat = data.train_outputs.reshape(len(data.train_labels), -2)",
@@ -138,6 +133,7 @@ HARMLESS: dict[str, list[str]] = {
 }
 
 
+_STRICT = "`strict=True` guards against a mistake that the lines around it do not make"
 _CAPITALS = "einops does not mind capitals in the names of axes"
 _PROSE = "other words in a message"
 
@@ -149,6 +145,10 @@ def reason_of(survivor: Mapping[str, str]) -> str | None:
     for why, lines in HARMLESS.items():
         if known & set(lines):
             return why
+    if "strict=True" in was and became in {
+        was.replace("strict=True", other) for other in ("strict=False", "strict=None", "")
+    }:
+        return _STRICT
     if _is_prose(was, became):
         return _CAPITALS if "->" in was else _PROSE
     return None

@@ -96,10 +96,13 @@ def test_survivors_are_shown_with_their_reason():
         ('raise E("no such file")', "raise E(None)", None),
         ('table["s_acc"]', 'table["S_ACC"]', None),
         ('table["s_acc"]', 'table["XXs_accXX"]', None),
+        ("zip(a, b, strict=True)", "zip(a, b, strict=False)", "`strict=True` guards"),
+        ("zip(a, b, strict=True)", "zip(a, b, )", "`strict=True` guards"),
+        ("zip(a, b, strict=True)", "zip(a, strict=True)", None),
         ("x > 1", "x >= 1", None),
     ],
 )
-def test_texts_of_several_words_are_no_numbers(was, became, why):
+def test_what_rules_explain(was, became, why):
     reason = reason_of({"was": was, "became": became})
     assert reason is None if why is None else reason.startswith(why)
 
