@@ -129,8 +129,8 @@ def main() -> None:
     """Run a share of the mutants of the engine."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", default=explorer_module.ENGINE)
-    parser.add_argument("--share", type=float, default=0.15)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--share", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=2)
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     for tests in TESTS:

@@ -45,7 +45,11 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "counts/applies": ("counts/test_applies", "counts/test_counting_forms"),
     "counts/boxes": ("counts/test_boxes", "counts/test_kept_slabs", "counts/test_verification"),
     "counts/choice_readout": ("counts/test_counting_forms", "counts/test_mechanism"),
-    "counts/closed_form": ("counts/test_closed_form", "counts/test_counting_forms"),
+    "counts/closed_form": (
+        "counts/test_closed_form",
+        "counts/test_counting_forms",
+        "attention/test_ablation",
+    ),
     "counts/compact": ("counts/test_compact", "counts/test_counting_forms"),
     "counts/exhaustion": ("counts/test_exhaustion", "counts/test_verification"),
     "counts/kept_slabs": ("counts/test_kept_slabs", "counts/test_verification"),
@@ -100,8 +104,8 @@ def main() -> None:
     """Run mutants of some modules."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", help="such as heads/games; default all of docs")
-    parser.add_argument("--share", type=float, default=0.1, help="of the mutants of each module")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--share", type=float, default=0.05, help="of the mutants of each module")
+    parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="modules at once")
     arguments = parser.parse_args()
     for module in arguments.modules:
