@@ -24,7 +24,7 @@ def test_other_names_are_refused(at):
         place_at(at)
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=str)
+@pytest.mark.parametrize("place", PLACES.values(), ids=list(PLACES))
 def test_a_place_is_where_one_of_its_tokens_stands(place):
     for sentence in SENTENCES:
         tokens = [*encode(sentence), Token.EOS]
@@ -35,7 +35,7 @@ def test_a_place_is_where_one_of_its_tokens_stands(place):
         assert tokens[place.column] in place.queries
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=str)
+@pytest.mark.parametrize("place", PLACES.values(), ids=list(PLACES))
 def test_rows_of_a_table_are_its_tokens(place):
     assert list(Token)[place.rows] == list(place.queries)
 
@@ -45,7 +45,7 @@ def test_the_answer_is_asked_for_after_equals_and_the_end_after_the_answer():
     assert AT_ANSWER.queries == (Token.FOUR, Token.FIVE)
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=str)
+@pytest.mark.parametrize("place", PLACES.values(), ids=list(PLACES))
 def test_copies_are_the_same_place(place):
     for other in (copy.deepcopy(place), pickle.loads(pickle.dumps(place))):
         assert other == place
