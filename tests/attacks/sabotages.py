@@ -6,6 +6,7 @@ victims run these in other processes, which are broken by `broken_build`.
 
 import dataclasses
 import io
+import os
 import sys
 import time
 from contextlib import contextmanager, nullcontext
@@ -77,11 +78,11 @@ def no_atomic_rename(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a slow disk, or it would take many tries to see it."""
+    """One of two commands on a slow disk, so that the other overtakes it however busy we are."""
     write = storage.write_atomically
 
     def write_slowly(path, data):
-        time.sleep(0.03)
+        time.sleep(0.3 if os.getpid() % 2 else 0.01)
         write(path, data)
 
     replace_everywhere(monkeypatch, write, write_slowly)
