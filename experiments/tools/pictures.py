@@ -3,16 +3,18 @@
 python -m experiments.tools.pictures
 
 The finding comes from the stored results of the full reproduction, the screenshots from the models
-that ship with the package, by headless Chromium. `tests/project/test_pictures.py` draws them again
-and fails if the stored ones show something else.
+that ship with the package, by headless Chromium with the letters of matplotlib.
+`tests/project/test_pictures.py` draws them again and fails if the stored ones show something else.
 """
 
 import shutil
 import tempfile
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+from matplotlib import get_data_path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -80,12 +82,25 @@ def screenshot(page: Path, fragment: str, width: int, height: int) -> bytes:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         try:
-            shown = browser.new_page(viewport={"width": width, "height": height})
+            shown = browser.new_page(viewport={"width": width, "height": height}, bypass_csp=True)
             shown.goto(page.as_uri() + fragment)
+            shown.add_style_tag(content=_own_letters())
             shown.wait_for_timeout(_SETTLED)
             return shown.screenshot()
         finally:
             browser.close()
+
+
+def _own_letters() -> str:
+    """Style with the letters that come with matplotlib: other machines have other fonts."""
+    faces = []
+    for weight, name in (("400", "DejaVuSans"), ("700", "DejaVuSans-Bold")):
+        letters = Path(get_data_path(), "fonts", "ttf", f"{name}.ttf").read_bytes()
+        source = f"data:font/ttf;base64,{b64encode(letters).decode()}"
+        faces.append(
+            f"@font-face {{ font-family: own; font-weight: {weight}; src: url({source}) }}"
+        )
+    return "\n".join([*faces, "* { font-family: own !important }"])
 
 
 def report_screen() -> bytes:

@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from count01_lens import cli
 from count01_lens.attention import noticed_tokens, rows, seen_tokens
@@ -316,7 +317,7 @@ def order_from_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def random_names_in_svg(monkeypatch: pytest.MonkeyPatch) -> None:
     def plain(figure, kind):
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind)
+        Figure.savefig(figure, buffer, format=kind)
         return buffer.getvalue()
 
     replace_everywhere(monkeypatch, figures.as_bytes, plain)
@@ -324,6 +325,6 @@ def random_names_in_svg(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def drawn_by_pyplot(monkeypatch: pytest.MonkeyPatch) -> None:
     def figure(width, height):
-        return plt.subplots(figsize=(width, height), layout="constrained")
+        return plt.figure(figsize=(width, height), layout="constrained")
 
-    replace_everywhere(monkeypatch, figures.new_figure, figure)
+    replace_everywhere(monkeypatch, figures.sized_figure, figure)

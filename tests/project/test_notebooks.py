@@ -64,7 +64,7 @@ def test_a_notebook_runs_and_shows_what_is_stored(path, tmp_path, monkeypatch):
 
 
 def is_progress_bar(data) -> bool:
-    bar = re.search(r"\d+%\|.*\| \d+/\d+ \[", data.get("text/plain", ""))
+    bar = re.search(r"\|[#\d ]*\| [\d,]+/[\d,]+, ", data.get("text/plain", ""))
     return "application/vnd.jupyter.widget-view+json" in data and bar is not None
 
 
@@ -80,8 +80,11 @@ def kinds(cell) -> list[str]:
 
 def test_nothing_but_a_progress_bar_is_left_out():
     widget = "application/vnd.jupyter.widget-view+json"
-    bar = "fitting all groups:   0%|          | 0/8 [00:00<?, ?it/s]"
-    assert is_progress_bar({widget: {}, "text/plain": bar})
+    for bar in (
+        "fitting all groups |##5       | 2/8, 00:04 left",
+        "runs |          | 0/1,200, ? left",
+    ):
+        assert is_progress_bar({widget: {}, "text/plain": bar})
     assert not is_progress_bar({"text/plain": bar})
     assert not is_progress_bar({widget: {}, "text/plain": "AttentionPatcher(50%|)"})
 

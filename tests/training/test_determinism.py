@@ -47,12 +47,13 @@ def commands(directory: Path, size: str, threads: int, seed: int, workers: int, 
 def environment(threads: int, seed: int) -> dict[str, str]:
     numbers = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
     path = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": str(seed)}
-    return {**os.environ, **numbers, **path, "NO_COLOR": "1", "TERM": "dumb"}
+    screen = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"}  # tables fit what is there
+    return {**os.environ, **numbers, **path, **screen}
 
 
 def run_twice(directory: Path, size: str, workers: int) -> dict[Path, str]:
     """Run everything in two processes that have little in common; return what each printed."""
-    elsewhere = {"TZ": "Asia/Tokyo", "LC_ALL": "C", "SOURCE_DATE_EPOCH": "1", "COLUMNS": "50"}
+    elsewhere = {"TZ": "Asia/Tokyo", "LC_ALL": "C", "SOURCE_DATE_EPOCH": "1"}
     places = directory / "a", directory / "b" / "deeper"
     with (
         commands(places[0], size, 1, 1, 0) as one,
