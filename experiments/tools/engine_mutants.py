@@ -28,6 +28,7 @@ from experiments.tools.mutants import is_drawn, record
 TESTS = ("tests/views/explorer/test_engine_probes.py", "tests/views/explorer/test_engine.py")
 # pytest warns of what was imported before it, which is why nothing is imported twice here.
 OPTIONS = ("-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-W", "ignore:Module already")
+ENGINE_FILES = tuple(f"data/explorer/{name}" for name in explorer_module.ENGINE)
 PATIENCE = 60.0  # seconds; a mutant may never end
 # Each match of the first becomes each of the others.
 CHANGES: tuple[tuple[str, tuple[str, ...]], ...] = (

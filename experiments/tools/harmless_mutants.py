@@ -115,6 +115,8 @@ HARMLESS: dict[str, list[str]] = {
         "for (const head of heads) for (let t = 0; t <= logits.length; t++) "
         "logits[t] += head.logits[t];",
         "for (let i = 0; i <= n; i++) slack[i] = 1 - slack[i];",
+        "for (let d = 0; d <= model.dHead; d++) output[d] += attention[k] * value[d];",
+        "for (let j = 0; j <= p; j++) into[j] += table[i * p + j];",
         "for (let i = 0; i <= k; i++) sum -= L[j * p + i] * L[k * p + i];",
     ],
     "where a fit starts changes nothing but its steps": [
@@ -122,6 +124,20 @@ HARMLESS: dict[str, list[str]] = {
     ],
     "names the file of an error that would have come before": [
         "model = _make_model(cfg, None, is_count01=_reads_count01(config))",
+    ],
+    "a name of exactly that length fits either way": [
+        "return name if len(written) < _LONGEST_NAME else sha256(written)",
+    ],
+    "each pair is counted twice, and each answer once against itself": [
+        "for other in range(n):",
+    ],
+    "runs with TransformerLens 4 alone, where the same tests judge it": [
+        "lost = None",
+        "lost = (total < smallest_safe(None)) | half",
+        "again = _softmax(mine.k, log_n, divided_by(model)).to(precise)",
+        "weighed, total = again.where(weighed), total.where(~lost, torch.ones_like(total))",
+        "later = torch.ones(scores.shape[-2:], dtype=None, device=scores.device).triu(1)",
+        "return scores.masked_fill(later, -torch.inf).softmax(dim=None)",
     ],
     "for versions of TransformerLens without the option": [
         "if getattr(cfg, option, ):",

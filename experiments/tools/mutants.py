@@ -51,7 +51,11 @@ JUDGES: dict[str, tuple[str, ...]] = {
         "attention/test_ablation",
     ),
     "counts/compact": ("counts/test_compact", "counts/test_counting_forms"),
-    "counts/exhaustion": ("counts/test_exhaustion", "counts/test_verification"),
+    "counts/exhaustion": (
+        "counts/test_exhaustion",
+        "counts/test_verification",
+        "counts/test_counting_forms",
+    ),
     "counts/kept_slabs": ("counts/test_kept_slabs", "counts/test_verification"),
     "counts/mechanism": ("counts/test_mechanism", "heads/test_mechanisms"),
     "counts/multiplicities": ("counts/test_multiplicities", "counts/test_counting_forms"),

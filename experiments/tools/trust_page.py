@@ -14,7 +14,9 @@ from scipy import stats
 
 from count01_lens.common.storage import json_bytes, write_atomically
 from experiments.generated_part import write_generated
+from experiments.tools.engine_mutants import ENGINE_FILES
 from experiments.tools.harmless_mutants import reason_of
+from experiments.tools.mutants import JUDGES
 
 RECORDS, PAGE = Path("docs/trust"), Path("docs/trust.md")
 
@@ -104,6 +106,7 @@ def _mutant_lines(record: Mapping[str, Any]) -> list[str]:
         [reason for row in rows.values() for reason in row[2]],
     )
     tried, unseen = killed + len(alive), alive.count(None)
+    missing = [name for name in (*JUDGES, *ENGINE_FILES) if name not in rows]
     share = "all of them" if tried == made else "a random share of each module"
     effective = stats.binomtest(killed, max(killed + unseen, 1))
     low, high = effective.proportion_ci(method="wilson")
@@ -119,6 +122,8 @@ def _mutant_lines(record: Mapping[str, Any]) -> list[str]:
         _mutant_line("**all**", made, killed, alive),
         "",
     ]
+    if missing:
+        lines += [f"Not tried yet: {', '.join(missing)}.", ""]
     examples: dict[str, list[str]] = {}
     for row in record["modules"].values():
         for survivor in row["survivors"]:

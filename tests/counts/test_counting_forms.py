@@ -344,7 +344,10 @@ def test_a_model_of_another_vocabulary_is_refused():
         cl.verify(cl.example_model(), 3, task=cl.counting_task("majority"))
     with pytest.raises(TypeError, match="task: expected a CountingTask"):
         cl.why_not_counts(model, "majority")
+    split = cl.counting_task("majority").splits.test
+    known = cl.compact_logits(model, split)
     model.tokenizer = None  # a model from elsewhere: the task has to be given
+    assert torch.equal(cl.compact_logits(model, split), known)
     assert cl.why_not_counts(model, cl.counting_task("majority")) is None
     assert cl.verify(model, 3, task=cl.counting_task("majority")).n_sentences == 64
     assert cl.qk_table(drawn_model(0, cl.counting_task("majority")), 1).columns.tolist() == [

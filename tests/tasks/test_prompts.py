@@ -374,6 +374,7 @@ def test_a_task_of_texts():
         (["4", "5"], ["4", "5", "[EOS]", "01"], "choices: .* of one token each, got '01'"),
         (["4", "5"], ["4"], r"choices: .* all answers \(\['4', '5'\]\) among them, got \['4'\]"),
         (["4", "5"], "45", "choices: expected several tokens, got the text '45'"),
+        (["45", "5"], ["4", "5"], r"choices: .* all answers \(\['45', '5'\]\) among them"),
     ],
 )
 def test_texts_that_are_no_tokens(answers, choices, message):

@@ -78,7 +78,7 @@ def test_what_is_written_is_read_again(tmp_path):
     assert again.fingerprint == task.fingerprint
     assert [path.name for path in tmp_path.iterdir()] == ["task.json"]
     before = (tmp_path / "task.json").read_bytes()
-    write_task(again, tmp_path / "task.json")
+    Task.load(tmp_path / "task.json").save(tmp_path / "task.json")
     assert (tmp_path / "task.json").read_bytes() == before
 
 
