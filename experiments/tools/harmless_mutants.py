@@ -79,6 +79,9 @@ HARMLESS: dict[str, list[str]] = {
         "for (let i = 0; i < k; i++) sum -= L[j / p + i] * L[k * p + i];",
         "smallest = Math.min(smallest, L[j / p + j]);",
         "const MOST_STEPS = (200 + 1);",
+        "for (let width = (1 + 1); ; width *= 2) {",
+        "let before = { v, distance: Infinity, steps: (0 + 1) };",
+        "let smallest = 0;",
         "const exponent = largest > 0 ? Math.floor(Math.log2(largest)) + 1 : (0 + 1);",
         "for (let i = 0; i < n; i++) for (let j = (0 + 1); j < p; j++) sums[j] += Z[i * p + j];",
         "if (factor && (apart || factor.smallest > (1e-5 + 1))) "
@@ -104,6 +107,7 @@ HARMLESS: dict[str, list[str]] = {
         'problem = "" => problem = None',
         'problem = "" => problem = "XXXX"',
         "let [best, most] = [(0 + 1), -Infinity];",
+        "const ourLogs = [alpha ? ends + Math.log(Math.abs(alpha)) : -0, ...logs.slice(1, last)];",
         'if unknown or not {"d_model", "n_layers", "dtype", *_INERT} < set(cfg):',
         'if not isinstance(cfg["n_layers"], int) or not 0 < cfg["n_layers"] < len(state):',
     ],
@@ -115,6 +119,7 @@ HARMLESS: dict[str, list[str]] = {
         "for (const head of heads) for (let t = 0; t <= logits.length; t++) "
         "logits[t] += head.logits[t];",
         "for (let i = 0; i <= n; i++) slack[i] = 1 - slack[i];",
+        "for (let i = 0; i <= n; i++) {",
         "for (let d = 0; d <= model.dHead; d++) output[d] += attention[k] * value[d];",
         "for (let j = 0; j <= p; j++) into[j] += table[i * p + j];",
         "for (let i = 0; i <= k; i++) sum -= L[j * p + i] * L[k * p + i];",

@@ -84,7 +84,8 @@ def screenshot(page: Path, fragment: str, width: int, height: int) -> bytes:
         try:
             shown = browser.new_page(viewport={"width": width, "height": height}, bypass_csp=True)
             shown.goto(page.as_uri() + fragment)
-            shown.add_style_tag(content=_own_letters())
+            if page.suffix == ".html":
+                shown.add_style_tag(content=_own_letters())
             shown.wait_for_timeout(_SETTLED)
             return shown.screenshot()
         finally:

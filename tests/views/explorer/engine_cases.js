@@ -42,3 +42,10 @@ function fitted({ X, n, d, positive, start, C }) {
   const { weights, steps } = fitSvm(Float64Array.from(X), n, d, (i) => positive[i], start, C);
   return { weights: plain(weights), steps };
 }
+
+// Writes the read-out of one head, whose values are numbers, for a probe that takes them as they are.
+function written({ language, scores, values }) {
+  const equals = language.symbols.length + 1;
+  const model = { ...language, language, equals, vocab: values.length, dHead: 1, values: Float64Array.from(values) };
+  return readoutText(model, 0, Float64Array.from(scores), [[1, 0]]);
+}

@@ -14,7 +14,7 @@ from count01_lens.attention.patches import Ratios, Weights
 from count01_lens.counts.choice_readout import choice_readout
 from count01_lens.counts.closed_form import CountForm
 from count01_lens.counts.multiplicities import Multiplicities
-from count01_lens.counts.readout import readout
+from count01_lens.counts.readout import CountReadout, readout
 from count01_lens.heads.head_data import collect
 from count01_lens.heads.metrics import Groups
 from count01_lens.heads.runners import CountRunner
@@ -177,6 +177,25 @@ def test_handcrafted_models_have_the_readouts_of_their_analysis(make, scale, tmp
     table = cl.analyze_heads(model).table
     assert [head["learned"] for head in found["heads"]] == table["learned_readout"].tolist()
     assert [head["readout"] for head in found["heads"]] == table["readout"].tolist()
+
+
+READOUTS = [  # values of '[BOS]', '0', '1', '2' and '=', that are read as they are
+    [0, -0.001, 0.001, 0, 0], [0, -1e-9, 2e-9, 0, 1e-12], [0, 0, 0, 0, 0], [0.5, 0, 0, 0, -0.25],
+    [0, -0.0626, 1, 0.1874, 0], [0, -0.0004, 1, 0.0016, 0.0026], [3, 0, -7, 0, -3], [0, 4, 0, 0, 0],
+    [-1e-300, 1e-300, 0, 0, 0], [1, -2.5, 1e9, 1e-9, 0.1], [-0.3126, 0.4376, -1, 1e-4, 0.3126],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scores", [[0, 0, 0, 0, 0], [1, -2, 0.5, 3, -1], [-800, 0, 0, -5, -800]])
+def test_readouts_are_written_as_in_python(scores, tmp_path):
+    language = TASKS["count01"].language
+    plain = {"symbols": list("012"), "answers": list("45"), "order": list(language.rule.order())}
+    given = [{"language": plain, "scores": scores, "values": values} for values in READOUTS]
+    expected = [
+        str(CountReadout(np.array(scores, dtype=float), np.array(values, dtype=float), language))
+        for values in READOUTS
+    ]
+    assert in_node(given, tmp_path, "written") == expected
 
 
 def test_a_rule_that_is_a_function_has_answers_but_no_known_ties(tmp_path):

@@ -44,6 +44,9 @@ PROBLEMS = {
     "small": (noisy(300, 2, 9)[0] * [1e-5, 1e-3], noisy(300, 2, 9)[1]),
     "large": (noisy(300, 2, 10)[0] * [1e5, 1.0], noisy(300, 2, 10)[1]),
     "huge": (noisy(300, 2, 11)[0] * [1e160, 1.0], noisy(300, 2, 11)[1]),
+    "huge in the middle": (
+        noisy(300, 3, 17)[0] * [1.0, 1e170, 1.0], noisy(300, 3, 17)[1],
+    ),
     "far from zero": (noisy(300, 2, 12)[0] + [1e4, -300], noisy(300, 2, 12)[1]),
     "large and nearly the same": (
         collinear(3_000, 1e-6)[0] * 300, collinear(3_000, 1e-6)[1],
