@@ -126,6 +126,8 @@ HARMLESS: dict[str, list[str]] = {
     ],
     "where a fit starts changes nothing but its steps": [
         "fitSvm(train, length, d, (i) => answers[i] === row, start?.[row] && null).weights,",
+        "const measured = this.measured(head, row, "
+        "(known?.measured && this.originals[head])?.probe);",
     ],
     "names the file of an error that would have come before": [
         "model = _make_model(cfg, None, is_count01=_reads_count01(config))",

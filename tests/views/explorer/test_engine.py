@@ -49,9 +49,11 @@ def patches_for(task, rng):
 
 def as_given(patch):
     written = {"heads": None if patch.heads is None else list(patch.heads)}
-    written |= {"others": patch.others, "at": patch.at}
+    written |= {"others": patch.others}
     if isinstance(patch, Weights):
-        return written | {"weights": dict(patch.weights)}
+        return written | {"weights": dict(patch.weights), "at": patch.at}
+    if patch.at != "=":  # as the explorer leaves it out
+        written["at"] = patch.at
     ratios = {symbol: "inf" if r == math.inf else r for symbol, r in patch.ratios.items()}
     return written | {"ratios": ratios}
 
