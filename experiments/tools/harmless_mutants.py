@@ -107,6 +107,7 @@ HARMLESS: dict[str, list[str]] = {
         'problem = "" => problem = None',
         'problem = "" => problem = "XXXX"',
         "let [best, most] = [(0 + 1), -Infinity];",
+        'ids = {text: one_token("XXanswersXX", text, model) for text in dict.fromkeys(answers)}',
         "const ourLogs = [alpha ? ends + Math.log(Math.abs(alpha)) : -0, ...logs.slice(1, last)];",
         'if unknown or not {"d_model", "n_layers", "dtype", *_INERT} < set(cfg):',
         'if not isinstance(cfg["n_layers"], int) or not 0 < cfg["n_layers"] < len(state):',
