@@ -90,7 +90,7 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "attention/ablation": ("attention",),
     "attention/copying": ("attention",),
     "attention/interventions": ("attention",),
-    "attention/patches": ("attention",),
+    "attention/patches": ("attention", "counts/test_counting_forms"),
     "attention/rows": ("attention",),
     "attention/sweeps": ("attention",),
 }

@@ -123,7 +123,7 @@ def _mutant_lines(record: Mapping[str, Any]) -> list[str]:
         "",
     ]
     if missing:
-        lines += [f"Not tried yet: {', '.join(missing)}.", ""]
+        lines += [f"Not in this table yet: {', '.join(missing)}.", ""]
     examples: dict[str, list[str]] = {}
     for row in record["modules"].values():
         for survivor in row["survivors"]:

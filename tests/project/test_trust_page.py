@@ -84,7 +84,7 @@ def test_survivors_are_shown_with_their_reason():
     assert "| tasks/language | 9 | 5 | 3 | 1 | 1 | 75.0 % |" in text
     assert f"- one of several that are all alike is read (1), such as `{known['became']}`" in text
     assert "- Not explained (1), such as `x >= 1`" in text
-    assert "Not tried yet: common/bundle, " in text
+    assert "Not in this table yet: common/bundle, " in text
     assert "data/explorer/newton.js" in text
 
 
