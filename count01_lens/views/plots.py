@@ -32,6 +32,7 @@ from count01_lens.views.count_plots import plot_logits as plot_logits
 from count01_lens.views.count_plots import plot_sweep as plot_sweep
 from count01_lens.views.count_plots import plot_tables as plot_tables
 from count01_lens.views.effect_plots import has_effects
+from count01_lens.views.effect_plots import lift_table as lift_table
 from count01_lens.views.effect_plots import plot_effects as plot_effects
 from count01_lens.views.effect_plots import plot_lifts as plot_lifts
 from count01_lens.views.figure_style import own_style, points, seen

@@ -53,6 +53,14 @@ def test_the_reference_has_every_public_name_once():
     assert sorted(named) == sorted(cl.__all__)
 
 
+def test_what_the_reference_names_by_its_module_is_there():
+    page = (DOCS / "api.md").read_text()
+    named = re.findall(r"^\.\. auto\w+:: (count01_lens\.[\w.]+)$", page, re.MULTILINE)
+    assert len(named) > 5
+    for module, _, name in (each.rpartition(".") for each in named):
+        assert hasattr(import_module(module), name), (module, name)
+
+
 def test_the_notation_has_every_axis_of_the_public_classes():
     page = (DOCS / "notation.md").read_text()
     for shown in (cl.CountForm, cl.HeadAnalysis, Verification, RatioSweep, ManyFits):
