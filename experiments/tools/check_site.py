@@ -23,6 +23,7 @@ def problems(site: Path, word: str = WORD) -> list[str]:
     """Return what is wrong with the pages of a site, each with the name of its page."""
     from playwright.sync_api import Error, sync_playwright
 
+    site = site.resolve()  # a relative path has no address
     found: list[str] = []
     seen: list[str] = []
     with sync_playwright() as playwright:

@@ -24,7 +24,9 @@ def site(tmp_path, *, index="", search=FINDS):
 
 
 def test_a_site_that_needs_nothing_passes(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["check_site", str(site(tmp_path))])
+    site(tmp_path)
+    monkeypatch.chdir(tmp_path.parent)  # as make names it, from where it is
+    monkeypatch.setattr(sys, "argv", ["check_site", tmp_path.name])
     check_site.main()
     assert "the search works" in capsys.readouterr().out
 
