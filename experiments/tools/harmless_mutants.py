@@ -14,7 +14,12 @@ HARMLESS: dict[str, list[str]] = {
         "flat = data.test_outputs.reshape(len(data.test_labels), -2)",
         "values = value(np.concatenate([with_both, with_i, with_j, without])).reshape(4, -2)",
     ],
+    "a number added to all scores changes no rank": [
+        "scores = np.where(constant[:, choice, None], 1.0, asked.heads[:, :, choice].T)",
+    ],
     "the default is what was spelled out": [
+        "sums = as_counts(data, self.language).numpy().astype(None) @ "
+        "np.rint(1e3 * np.array(betas))",
         "bits = (scores.astype(None).view(np.int64) & ~1) | labels",
         "ordered = np.sort(bits.view(np.float64), ).view(np.int64)",
         "ordered = np.sort(bits.view(None), axis=1).view(np.int64)",
