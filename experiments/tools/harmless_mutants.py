@@ -58,6 +58,9 @@ HARMLESS: dict[str, list[str]] = {
         "return numerator * denominator.reciprocal().unsqueeze(+2)",
         "outputs = numerator * denominator.reciprocal().unsqueeze(+2)",
     ],
+    "where there is one device, as in the tests": [
+        "asking = torch.isin(queries, torch.tensor(place.queries, ))",
+    ],
     "one of several that are all alike is read": [
         "nobody = np.zeros((2, data.n_heads), dtype=bool)",
         'read, "m token (letter h d) -> letter m h token d", letter=3, h=weights[1].shape[1]',
@@ -151,6 +154,10 @@ HARMLESS: dict[str, list[str]] = {
         "weighed, total = again.where(weighed), total.where(~lost, torch.ones_like(total))",
         "later = torch.ones(scores.shape[-2:], dtype=None, device=scores.device).triu(1)",
         "return scores.masked_fill(later, -torch.inf).softmax(dim=None)",
+        "if now.padding is None:",
+        "if mask.ndim == 4 or mask.is_floating_point() and mask.shape[-1] == keys.shape[1]:",
+        "now.told = now.told or seen.log_multiplicity(scores) is None",
+        "now.found[this] = AskingRows.of_pattern(now, scores, )",
     ],
     "for versions of TransformerLens without the option": [
         "if getattr(cfg, option, ):",

@@ -25,15 +25,16 @@ MODEL = cl.example_model()
 DOUBLE = cl.example_model().double()
 COUNTS = torch.tensor([[3, 5, 2], [7, 7, 0], [0, 4, 1], [2, 0, 6], [0, 0, 3], [0, 0, 0], [9, 1, 4]])
 INF = math.inf
+ZERO, TWO, EQUALS = 1, 3, 4
 RATIOS = st.one_of(st.none(), st.just(0.0), st.just(INF), st.floats(1e-6, 1e6))
 
 
-def collapsed_model():
+def collapsed_model(factor=1000, dtype=torch.float64):
     """Heads whose own pattern is exactly zero on most tokens: scores in the thousands."""
-    model = cl.example_model().double()
+    model = cl.example_model().to(dtype, print_details=False)
     with torch.no_grad():
-        model.blocks[0].attn.W_Q.mul_(1000)
-        model.blocks[0].attn.b_Q.mul_(1000)
+        model.blocks[0].attn.W_Q.mul_(factor)
+        model.blocks[0].attn.b_Q.mul_(factor)
     return model
 
 
@@ -500,3 +501,15 @@ def test_ratios_write_themselves_as_code():
     ratios = cl.Ratios(w01=1, w02=INF, heads=(3, 5))
     assert str(ratios) == 'patch_attention(model, w01=1.0, w02=float("inf"), heads=[3, 5])'
     assert str(cl.Ratios(others="keep")) == "patch_attention(model, others='keep')"
+    assert str(cl.Ratios(ratios={"b": 2.0})) == "patch_attention(model, ratios={'b': 2.0})"
+
+
+def test_own_ratios_are_precise_where_scores_are_huge_and_the_model_is_float32():
+    model = collapsed_model(100, torch.float32)
+    scores = CountForm.from_models([model], dtype=torch.float64).scores[0, :, EQUALS]
+    own = (scores[:, ZERO] - scores[:, TWO]).exp()
+    visible = own.log().abs() < 60
+    row = row_of(model, "02=", w01=1.0)
+    ratio = row[:, 1].double() / row[:, 2].double()
+    assert visible.sum() == 8
+    torch.testing.assert_close(ratio[visible], own[visible], rtol=1e-5, atol=0)

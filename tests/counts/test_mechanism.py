@@ -48,6 +48,8 @@ def no_warnings():
         # Not ignored: it adds a tenth, on the side of '0'.
         ((0, 0, 0), (-1, 1, -0.1), "compares 1s with 0s; a '2' counts as 0.1 of a '0'"),
         ((0, 0, 0), (-1, 1, 0.1), "compares 1s with 0s; a '2' counts as 0.1 of a '1'"),
+        # On the other side than all that count most, it is measured in the first of them.
+        ((0, 0, 0), (-1, -2, 0.1), "a '2' counts as −0.1 of a '0'"),
         # What adds as much as others is counted, whichever side it is on.
         ((0, 0, 0), (-1, 1, -1), "compares 1s with 0s and 2s"),
         ((0, 0, 0), (-2, 1, 0), "compares 1s with 0s (a '0' weighs 2 times as much as a '1'); attends"),
