@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from count01_lens.common.text import ranges, rewritten, short
+from count01_lens.common.text import number, ranges, rewritten, short
 from experiments.claim_cells import contrasted, our_value, rule_words, spread_words
 from experiments.saved_results import ROWS, VERDICTS, Results, row_file
 from experiments.suite import CONTRAST
@@ -148,5 +148,6 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
 
 def plain(text: str) -> str:
-    """Write text in Markdown so that it is read as it is, also in a table."""
+    """Write text in Markdown so that it is read as it is, also in a table; and 1.2e+02 as 120."""
+    text = re.sub(r"\b\d(\.\d+)?e[+-]\d+\b", lambda found: number(float(found[0])), text)
     return re.sub(r"([\\|<*`$])", r"\\\1", " ".join(text.split()))

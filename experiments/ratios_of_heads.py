@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pandas as pd
 
+from count01_lens.common.text import number
 from count01_lens.jobs.job import Job
 from count01_lens.views.figures import NEUTRAL, NotebookFigure
 from experiments.runs import by_seed, last_heads, main_jobs, share
@@ -36,7 +37,7 @@ def measure(load: Load, setup: Setup) -> Measured:
             "heads": len(heads),
         },
         shows=f"{100 * np.mean(near):.0f} % of successful heads have w01 between 0.5 and 2; "
-        f"{100 * np.mean(above):.0f} % have w02 above 10 (median {good['w02'].median():.2g}).",
+        f"{100 * np.mean(above):.0f} % have w02 above 10 (median {number(good['w02'].median(), 2)}).",
         tables={"ratios": heads[columns]},
         figures={"ratios": _figure(heads)},
         seeds=sorted(heads["seed"].unique().tolist()),

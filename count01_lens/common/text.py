@@ -172,10 +172,12 @@ def sum_of_terms(terms: Iterable[tuple[float, str]]) -> str:
 
     >>> sum_of_terms([(1, "n1"), (-1.0034, "n0"), (0.0001, "n2"), (-0.41, "")])
     'n1 − 1.003·n0 − 0.41'
+    >>> sum_of_terms([(1, "n1"), (-58341.2, "n0")])
+    'n1 − 58,300·n0'
     """
     written = ""
     for value, name in terms:
-        number = _term(abs(value))
+        number = _typeset(_digits(abs(value)))
         if number:
             factor = "" if number == "1" and name else number + "·" * bool(name)
             sign = (" + " if value > 0 else " − ") if written else "−" * bool(value < 0)
@@ -189,10 +191,10 @@ def as_written(value: float) -> float:
     >>> [as_written(value) for value in (-1.0034, 0.0001, 1234.5)]
     [-1.003, 0.0, 1230.0]
     """
-    return math.copysign(float(_term(abs(value)) or 0), value)
+    return math.copysign(float(_digits(abs(value)) or 0), value)
 
 
-def _term(size: float) -> str:
+def _digits(size: float) -> str:
     """Three decimals, of large numbers three digits; nothing of what rounds to zero."""
     if size < 5e-4:
         return ""

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 
 # Each imports from those before it only.
-ENGINE = ("tables.js", "attention.js", "newton.js", "readout.js", "measure.js")
+ENGINE = ("numbers.js", "tables.js", "attention.js", "newton.js", "readout.js", "measure.js")
 PAGE = (
     "elements.js", "scales.js", "theme.js", "wording.js", "state.js", "scatter.js", "controls.js",
     "cards.js", "sentence.js", "summary.js", "head_page.js", "explorer.js",

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from count01_lens.views.document import render
 from count01_lens.views.explorer_module import joined, module_file
 
-_SHARED = ("elements.js", "scales.js", "theme.js")
+_SHARED = ("numbers.js", "elements.js", "scales.js", "theme.js")
 _OWN = ("series.js", "charts.js", "live.js")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from count01_lens.common.text import number
 from experiments.generated_part import write_parts
 from experiments.job_times import as_markdown
 
@@ -26,7 +27,7 @@ def markdown(report: Mapping[str, Any], docs: Mapping[str, str]) -> str:
         result = report["measurements"][name]
         more = _more(result)
         lines.append(
-            f"| {name} | {result['seconds']:.4g} | {result['peak_mb']:,.0f} | {words}{more} |"
+            f"| {name} | {number(result['seconds'])} | {result['peak_mb']:,.0f} | {words}{more} |"
         )
     return "\n".join(lines)
 
@@ -38,7 +39,7 @@ def _times(ratio: float) -> str:
 def _more(result: Mapping[str, float]) -> str:
     """What was measured beside time and memory."""
     others = {name: v for name, v in result.items() if name not in ("seconds", "peak_mb")}
-    told = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in others.items())
+    told = ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in others.items())
     return f" ({told})" if told else ""
 
 

@@ -31,6 +31,7 @@ HARMLESS: dict[str, list[str]] = {
         "itself = F.pad(torch.eye(2, dtype=None), (Token.FOUR, 0))",
         "itself = F.pad(torch.eye(2, ), (Token.FOUR, 0))",
     ],
+    "a progress bar is shown": ["progress: bool | None = True,"],
     "the same word or number, written otherwise": [
         '"ties": float(right[ties].mean()) if ties.any() else float("NAN"),',
         'number = f"{size:.3f}".rstrip("XX0XX").rstrip(".") if size < 100 else f"{size:.3g}"',

@@ -113,6 +113,22 @@ def test_one_that_did_not_converge_says_so():
     assert probe.gradient_norm_ > 1e-9
 
 
+@pytest.mark.parametrize("average", [False, True])
+def test_what_is_left_is_relative_to_the_gradient_at_the_start(average):
+    weight = 3e-4
+    C = weight * len(EASY) if average else weight
+    with pytest.warns(NotConvergedWarning):
+        probe = LinearSVM(C=C, average=average, max_iter=1, tol=1e-30).fit(EASY, ODD)
+    Z = np.column_stack([EASY, np.ones(len(EASY))]) * np.where(ODD, 1.0, -1.0)[:, None]
+    v = np.append(probe.coef_[0], probe.intercept_[0])
+    gradient = v - 2 * weight * Z.T @ np.maximum(1 - Z @ v, 0)
+    at_start = 2 * weight * np.linalg.norm(Z.sum(axis=0))
+    gap = 0.5 * gradient @ gradient / probe.objective_
+    relative = np.linalg.norm(gradient) / (at_start + 2 * weight)
+    assert relative > gap
+    assert probe.gradient_norm_ == pytest.approx(relative, rel=1e-9)
+
+
 def test_the_defaults():
     assert LinearSVM().get_params() == {
         "C": 1000.0,

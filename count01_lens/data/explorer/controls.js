@@ -1,7 +1,7 @@
 // What is set by hand: the sentence, and the attention patch.
 
 import { button, isFocused, make, say } from "./elements.js";
-import { numberText, RATIOS, stopOf, tokenColour } from "./scales.js";
+import { numberText, RATIOS, stopOf, tokenColour, typedText } from "./scales.js";
 import { ownRatios } from "./tables.js";
 import { ratioOf, readSentence } from "./state.js";
 import { headsText, SIGNS } from "./wording.js";
@@ -168,7 +168,7 @@ function ratioControl({ store, entry, engine }, symbol) {
     range.setAttribute("aria-valuetext", ratio === null ? "own" : numberText(ratio));
     line.classList.toggle("idle", ratio === null);
     own.setAttribute("aria-pressed", ratio === null);
-    if (!isFocused(box)) box.value = numberText(ratio ?? middle);
+    if (!isFocused(box)) box.value = typedText(ratio ?? middle);
   };
   return { line, update };
 }
@@ -181,7 +181,7 @@ function weightControl({ store }, token) {
   const update = ({ weights }) => {
     if (!weights) return;
     range.value = weights[token] ?? 0;
-    if (!isFocused(box)) box.value = numberText(weights[token] ?? 0);
+    if (!isFocused(box)) box.value = typedText(weights[token] ?? 0);
   };
   return { line, update };
 }

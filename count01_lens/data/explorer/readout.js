@@ -2,6 +2,7 @@
 //
 // w·z + b > 0 ⟺ α + Σ β_t n_t > 0, with β_t = e^{S_t}(w·v_t + b) and α the same of '[BOS]' and '='.
 
+import { powerText } from "./numbers.js";
 import { valueOf } from "./tables.js";
 
 /** w·v + b of '[BOS]', the symbols and '='. */
@@ -95,9 +96,8 @@ export function sumOfTerms(terms) {
 function termText(size) {
   if (size < 5e-4) return "";
   if (size < 100) return fixed(size, 3).replace(/\.?0+$/, "");
-  const [digits, exponent] = size.toPrecision(3).split("e");
-  const short = digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
-  return exponent ? `${short}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}` : short;
+  const rounded = Number(size.toPrecision(3));
+  return rounded < 1e15 ? rounded.toLocaleString("en-US") : powerText(size, 3);
 }
 
 /** Decimals as Python rounds them: a half, where it is exact, to the even digit. */

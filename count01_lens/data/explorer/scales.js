@@ -1,5 +1,7 @@
 // Colours, numbers and ticks.
 
+import { powerText } from "./numbers.js";
+
 // Okabe and Ito's colours, which colour-blind people tell apart; on dark pages the lighter ones.
 const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#333333"];
 const DARK = ["#56B4E9", "#E8853A", "#2BC59A", "#E29BC4", "#F0C75E", "#9ACDF0", "#DDDDDD"];
@@ -57,10 +59,14 @@ export function numberText(value, digits = 3) {
   if (Number.isNaN(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
-  let text;
-  if (size !== 0 && (size >= 1e5 || size < 1e-3)) text = value.toExponential(1).replace("e+", "e");
-  else text = size >= 1000 ? value.toFixed(0) : String(Number(value.toPrecision(digits)));
-  return text.replaceAll("-", "−");
+  if (size !== 0 && (size >= 1e5 || size < 1e-3)) return powerText(value, 2);
+  const text = size >= 1000 ? value.toFixed(0) : String(Number(value.toPrecision(digits)));
+  return text.replace("-", "−");
+}
+
+/** A number as it is typed into a box. */
+export function typedText(value) {
+  return Number.isFinite(value) ? String(Number(value.toPrecision(3))) : numberText(value);
 }
 
 /** A number with its sign. */
