@@ -157,7 +157,7 @@ def _browser() -> Iterator[Finding]:
         name = getattr(webbrowser.get(), "name", "there is one")
         yield Finding("browser", "ok", f"{name}: opens reports and explorers, without internet")
     except webbrowser.Error:
-        text = "none found; pages are single files: open them on any machine that has one"
+        text = "none can be opened from here; pages are single files: copy them to a desktop"
         yield Finding("browser", "optional", text)
 
 

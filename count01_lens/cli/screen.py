@@ -7,6 +7,7 @@ character that the output cannot have is written in others: '≥' as '>='.
 import codecs
 import json
 import math
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,7 @@ _PLAIN = {
     "‘": "'", "’": "'", "“": '"', "”": '"', "²": "2", "³": "3",
 }  # fmt: skip
 _IN_PLAIN = "count01-plain"
+_STAYS = "\0"  # a space at which no line ends
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
@@ -60,14 +62,15 @@ def say(*paragraphs: str, err: bool = False) -> None:
     What they call things in Python, they say as options.
     """
     for paragraph in paragraphs:
+        text = _possible(in_options(paragraph), sys.stderr if err else sys.stdout)
         lines = textwrap.wrap(
-            _possible(in_options(paragraph), sys.stderr if err else sys.stdout),
+            re.sub(r"(?<=\d) %", f"{_STAYS}%", text),
             screen_width(),
             subsequent_indent="  ",
             break_long_words=False,
             break_on_hyphens=False,
         )
-        typer.echo("\n".join(lines), err=err)
+        typer.echo("\n".join(lines).replace(_STAYS, " "), err=err)
 
 
 def say_table(columns: Iterable[Column], *, wide: bool = True, whole: bool = False) -> None:

@@ -141,12 +141,12 @@ class Verification:
         if self.n_errors:
             wrong = self.counterexamples[:3]
             right = [self.language.answers[place] for place in self.language.answer(wrong).tolist()]
-            shown = [
-                f"{', '.join(map(str, counts))} (right: {answer})"
+            symbols = ", ".join(self.language.symbols)
+            lines.append(f"  smallest wrong answers, as counts of {symbols}:")
+            lines += [
+                f"    {', '.join(map(str, counts))}  (right: {answer})"
                 for counts, answer in zip(wrong.tolist(), right, strict=True)
             ]
-            symbols = ", ".join(self.language.symbols)
-            lines.append(f"  smallest wrong answers, as counts of {symbols}: {'; '.join(shown)}")
         return "\n".join(lines)
 
 
@@ -239,5 +239,5 @@ def _rounding_text(n_answers: int) -> str:
 
 def _frontier_text(frontier: int, up_to: int) -> str:
     if frontier < 0:
-        return "not even with 0 of each token"
+        return "not even with 0 of each"
     return f"up to {frontier}" + (" and maybe beyond" if frontier == up_to else "")

@@ -72,7 +72,9 @@ def test_an_evolution_after_a_part_of_an_epoch():
 )
 @pytest.mark.parametrize("up_to", [0, 1, 12])
 def test_verifications(model, up_to):
-    assert_well_written(repr(cl.verify(model, up_to)), is_prose=False)
+    text = repr(cl.verify(model, up_to))
+    assert_well_written(text, is_prose=False)
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_sweeps_of_attention():
