@@ -204,7 +204,9 @@ def test_what_a_stream_has_not_is_written_otherwise(monkeypatch):
 @pytest.mark.parametrize("width", range(40, 60))
 def test_no_line_ends_between_a_number_and_its_percent_sign(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
-    text = "It is enough for 99 % of what all of the 16 heads of it gain together, or for 100 % of it."
+    text = (
+        "It is enough for 99 % of what all of the 16 heads of it gain together, or for 100 % of it."
+    )
     say(text)
     lines = capsys.readouterr().out.splitlines()
     assert " ".join(map(str.strip, lines)) == text

@@ -31,6 +31,12 @@ HARMLESS: dict[str, list[str]] = {
         "itself = F.pad(torch.eye(2, dtype=None), (Token.FOUR, 0))",
         "itself = F.pad(torch.eye(2, ), (Token.FOUR, 0))",
     ],
+    "sums of a polynomial are exact with one node more": [
+        "y, uniform = np.polynomial.legendre.leggauss(degree // 2 + 2)",
+    ],
+    "groups of three are measured, too, and left out": [
+        "return _as_tensor(interactions_by_group(values, min(3, n)), n, 2)",
+    ],
     "a progress bar is shown": ["progress: bool | None = True,"],
     "the same word or number, written otherwise": [
         '"ties": float(right[ties].mean()) if ties.any() else float("NAN"),',

@@ -198,6 +198,13 @@ def test_precision_does_not_go_with_the_number_of_heads():
     assert shapley_values(values)[head] == pytest.approx(math.fsum(terms), abs=1e-9)
 
 
+def test_values_in_single_precision_are_worked_on_in_double_precision():
+    values = (1000 + np.random.default_rng(0).random(256)).astype(np.float32)
+    found, expected = dividends(values), dividends(values.astype(np.float64))
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_explained_is_what_least_squares_explain(n):
     values, masks = random_values(n), np.arange(2**n)

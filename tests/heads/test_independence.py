@@ -64,6 +64,16 @@ def test_places_change_only_among_prompts_with_the_same_answer():
     np.testing.assert_array_equal(mixed.answer.rest, DATA.answer.rest)
 
 
+def test_questions_with_prompts_of_their_own_are_shuffled_among_these():
+    end = DATA.asked["end"]
+    few = AskedHeads(heads=end.heads[:40], rest=end.rest[:40], answers=end.answers[:40])
+    mixed = shuffled(replace(DATA, asked={**DATA.asked, "end": few}), np.random.default_rng(1))
+    for head in range(5):
+        before, after = few.heads[:, head], mixed.asked["end"].heads[:, head]
+        assert not np.array_equal(before, after)
+        np.testing.assert_array_equal(np.sort(before, axis=0), np.sort(after, axis=0))
+
+
 def test_outputs_and_attributions_stay_together():
     """A prompt's output of a head must still give the attribution beside it."""
     mixed = shuffled(DATA, np.random.default_rng(2))

@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from count01_lens.common.intervals import Intervals
 from count01_lens.heads.contributions import ContributionsInWork
 from count01_lens.heads.games import shapley_values
-from count01_lens.heads.labels import label_heads
+from count01_lens.heads.labels import label_heads, words_of_heads
 from count01_lens.heads.thresholds import Thresholds
 from tests.known_games import BY_HAND, Roles, game, random_game
 
@@ -180,6 +181,13 @@ def test_a_word_needs_an_interval_beyond_the_bound():
         assert low < worth < high
     right[1, n // 2 :] = True
     assert roles_of(*prompt_games(right)[:1], contributions=prompt_games(right)[1]).facilitating
+
+
+def test_an_interval_up_to_the_bounds_is_within_them():
+    bound, changes = 0.01, np.array([0.0, 0.01, 0.0, 0.02])
+    low, high = np.array([-0.01, -0.01, -0.0101, -0.01]), np.array([0.01, 0.01, 0.0, 0.01])
+    words = words_of_heads(Intervals((low + high) / 2, low, high), changes, bound)
+    assert words.tolist() == ["irrelevant", "irrelevant", "undecided", "undecided"]
 
 
 def test_pairs_without_enough_prompts_get_no_word():

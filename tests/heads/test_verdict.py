@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from count01_lens.heads.analyze import analyze_heads
+from count01_lens.heads.contributions import ContributionsInWork
 from count01_lens.heads.ends import Ends, ends_of_groups
 from count01_lens.heads.independence import IndependentHeads
+from count01_lens.heads.labels import label_heads
 from count01_lens.heads.verdict import Finding, Verdict, finding_of, judged_metrics, word_of
 from count01_lens.models.build import build_model
 from count01_lens.models.config import ModelConfig
@@ -41,6 +43,31 @@ def test_the_ends_give_the_mean_of_the_matrix_with_all_groups(analysis):
             np.testing.assert_allclose(found.by_prompt, ends.by_prompt, atol=1e-12)
         assert richer.verdict[metric].mean_interaction == pytest.approx(mean, abs=1e-12)
         assert richer.verdict[metric].low < mean < richer.verdict[metric].high
+
+
+def test_heads_that_work_against_the_rest_are_named():
+    # Of 1,000 prompts each of three heads helps with some; with the last, half of them are lost.
+    right = np.zeros((8, 1000), dtype=bool)
+    right[:, :100] = True
+    for mask in range(8):
+        right[mask, 100 : 100 + 300 * (mask & 3).bit_count()] = True
+        if mask & 4:
+            right[mask, 50:500] = False
+    in_work = ContributionsInWork(3, 1000)
+    in_work.add(np.arange(8), right)
+    values, contributions = right.mean(axis=1), in_work.finished()
+    finding = finding_of(
+        "l_acc",
+        "answer",
+        ends_of_groups(values, contributions),
+        names=["0.0", "0.1", "1.0"],
+        layers=[0, 0, 1],
+        labels=label_heads(values, contributions),
+        values=values,
+    )
+    assert finding.interfering == (2,)
+    assert finding.names_interfering == ["1.0"]
+    assert "Head 1.0 works against the rest on the answer" in str(finding)
 
 
 def test_many_heads_have_a_verdict_without_all_groups():
