@@ -37,7 +37,8 @@ def measure(load: Load, setup: Setup) -> Measured:
             "heads": len(heads),
         },
         shows=f"{100 * np.mean(near):.0f} % of successful heads have w01 between 0.5 and 2; "
-        f"{100 * np.mean(above):.0f} % have w02 above 10 (median {number(good['w02'].median(), 2)}).",
+        f"{100 * np.mean(above):.0f} % have w02 above 10 "
+        f"(median {number(good['w02'].median(), 2)}).",
         tables={"ratios": heads[columns]},
         figures={"ratios": _figure(heads)},
         seeds=sorted(heads["seed"].unique().tolist()),
