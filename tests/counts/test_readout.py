@@ -105,7 +105,7 @@ def test_how_it_is_written():
     assert written(-0.3, -2.0, 1e-5, 0.0) == "−n0 − 0.15 > 0"
     assert written(0, -2.0, 2.0, 0) == "n1 − n0 > 0"
     assert written(0.5, 0, -1.0, 0) == "−n1 + 0.5 > 0"
-    assert written(1234.0, 0, 1.0, 0) == "n1 + 1.23e+03 > 0"
+    assert written(1234.0, 0, 1.0, 0) == "n1 + 1,230 > 0"
     assert written(100.4, 0, 1.0, 0) == "n1 + 100 > 0"
     assert written(99.96, 0, 1.0, 0) == "n1 + 99.96 > 0"
     assert written(5e-4, 0, 1.0, 0) == "n1 + 0.001 > 0"
