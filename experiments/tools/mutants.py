@@ -65,7 +65,7 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "heads/contributions": (),
     "heads/copies": (),
     "heads/effects": ("heads/test_any_model",),
-    "heads/ends": (),
+    "heads/ends": ("heads/test_ends", "heads/test_verdict"),
     "heads/games": ("heads/test_games", "heads/test_game_axioms"),
     "heads/group_measures": ("heads/test_groups", "heads/test_group_numbers"),
     "heads/group_runs": ("heads/test_any_model", "heads/test_long_runs"),

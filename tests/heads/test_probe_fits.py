@@ -240,7 +240,7 @@ def test_of_equal_decisions_the_first_class_wins():
         RidgeClassifier(),
         LinearSVC(fit_intercept=False),
     ],
-    ids=repr,
+    ids=lambda probe: " ".join(repr(probe).split()),
 )
 def test_a_linear_classifier_has_weights(probe):
     fits = fit_probes(X2, TWO, SUPPORTS, probe=probe)
@@ -285,7 +285,7 @@ class ScalingDecisions(Scaling):
         Scaling(),
         ScalingDecisions(),
     ],
-    ids=repr,
+    ids=lambda probe: " ".join(repr(probe).split()),
 )
 def test_where_weights_would_not_be_exact_there_are_none(probe):
     fits = fit_probes(X2, TWO, SUPPORTS, probe=probe)
