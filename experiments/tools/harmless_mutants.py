@@ -112,7 +112,11 @@ HARMLESS: dict[str, list[str]] = {
         "relative = torch.exp(scores - scores.detach().amax(keepdim=True))",
         "return math.sqrt(torch.finfo(dtype).tiny) * 10001.0",
     ],
+    "einsum does not mind capitals, either": [
+        'agreeing = np.einsum("ASI,ASJ->IJ", of_answer, of_answer) / len(answers)',
+    ],
     "a value that is never met there, or is overwritten": [
+        "found = np.divide(1 - agreeing, room, out=np.ones_like(room), where=room >= 1e-12)",
         'sign = "+ " if value >= 0 else "− "',
         "denominator = torch.where(unsafe[:, None, None], 2.0, denominator)",
         "at_answer = F.pad(multiplicities(counts, None, dtype), (0, 0, 1, 0))",
