@@ -6,14 +6,18 @@ victims run these in other processes, which are broken by `broken_build`.
 
 import dataclasses
 import io
+import math
 import os
 import sys
 import time
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import matplotlib.pyplot as plt
 import numpy as np
+import psutil
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -79,14 +83,41 @@ def no_atomic_rename(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of two commands on a slow disk, so that the other overtakes it however busy we are."""
-    write = storage.write_atomically
+    """Two analyses that meet at each file, where now one comes first and now the other.
 
-    def write_slowly(path, data):
-        time.sleep(0.3 if os.getpid() % 2 else 0.01)
+    Without that it would depend on how busy the machine is whether anything goes wrong.
+    """
+    write, until = storage.write_atomically, math.inf
+
+    def others():
+        copies = psutil.Process(os.getppid()).children()
+        alive = [copy.pid for copy in copies if copy.status() != psutil.STATUS_ZOMBIE]
+        return [pid for pid in alive if pid != os.getpid()]
+
+    def mark(path, what, pid):
+        return path.parents[2] / f"{path.parts[-3]}-{path.name}-{what}-{pid}"
+
+    def wait_for(path, what):
+        nonlocal until
+        until = min(until, time.monotonic() + 20)
+        while time.monotonic() < until and (pids := others()):
+            if all(mark(path, what, pid).exists() for pid in pids):
+                return
+            time.sleep(0.005)
+
+    def write_in_turns(path, data):
+        path = Path(path)
+        first = path.parent.name == "analysis" and not mark(path, "met", os.getpid()).exists()
+        if first:
+            mark(path, "met", os.getpid()).touch()
+            wait_for(path, "met")
+            if (crc32(path.name.encode()) % 2 == 0) == (os.getpid() < min(others(), default=0)):
+                wait_for(path, "wrote")
         write(path, data)
+        if first:
+            mark(path, "wrote", os.getpid()).touch()
 
-    replace_everywhere(monkeypatch, write, write_slowly)
+    replace_everywhere(monkeypatch, write, write_in_turns)
     replace_everywhere(monkeypatch, storage.locked, lambda directory: nullcontext())
 
 

@@ -138,7 +138,7 @@ def killed_saves(cases: int, seed: int) -> Counter[str]:
          "without a word"),
         (interruptions, interruptions.attack_ctrl_c, 9, command_line, "ctrl_c_is_not_expected",
          "ends with none"),
-        (interruptions, interruptions.attack_together, 13, command_line, "no_locks", "a mixture"),
+        (interruptions, interruptions.attack_together, 2, command_line, "no_locks", "a mixture"),
     ],
 )  # fmt: skip
 def test_a_build_that_is_broken_in_other_processes_is_found(
