@@ -279,6 +279,42 @@ def test_commands_keep_files_that_they_did_not_write(pair, tmp_path):
 
 
 @pytest.mark.slow
+def test_nothing_of_another_model_stays_beside_new_tables(pair, tmp_path):
+    other = tmp_path / "other"
+    save_checkpoint(cl.build_model(ModelConfig(d_embed=3, n_heads=3), seed=1), other)
+    assert invoke("analyze", other, "--groups", "all", "--out", tmp_path / "out").exit_code == 0
+    before = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"groups.csv", "tables_head_2.svg", "shapley.svg"} <= before
+    done = invoke("analyze", pair, "--groups", "none", "--out", tmp_path / "out")
+    assert "removed, of an earlier run: " in done.output
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert not {name for name in left if name.startswith(("groups", "shapley", "tables_head_2"))}
+    fresh = invoke("analyze", pair, "--groups", "none", "--out", tmp_path / "fresh")
+    assert fresh.exit_code == 0
+    assert left == {path.name for path in (tmp_path / "fresh").iterdir()}
+
+
+def test_an_analysis_that_was_saved_by_hand_is_kept(pair, tmp_path):
+    kept = tmp_path / "analysis.safetensors"
+    cl.analyze_heads(cl.load_checkpoint(pair)).save(kept)
+    before = kept.read_bytes()
+    done = invoke("analyze", pair, "--groups", "none", "--out", tmp_path)
+    assert "analysis.safetensors: expected a file that count01-lens analyze" in str(done.exception)
+    assert kept.read_bytes() == before
+
+
+def test_a_path_is_not_taken_for_an_argument(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report").mkdir()
+    text = "report: expected a file to write, got a directory"
+    assert in_options(text) == text
+    text = "n_heads/seed-00: no such file; did you mean n_heads/seed-0?"
+    assert in_options(text) == text
+    assert in_options("n_heads: expected a number, got n_heads 3").startswith("--heads: expected")
+    assert in_options("seeds: expected numbers").startswith("--seeds: expected")
+
+
+@pytest.mark.slow
 def test_analyses_and_sweeps_do_not_overwrite_each_other(pair, tmp_path):
     analyze = ["analyze", pair, "--groups", "none", "--out", tmp_path / "out"]
     for _ in range(2):

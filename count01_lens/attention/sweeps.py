@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from count01_lens.attention.patches import Ratios, check_ratio
 from count01_lens.common.progress import track
-from count01_lens.common.text import number, plural
+from count01_lens.common.text import in_words, number, plural
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice
 from count01_lens.counts.readout import attention_ratios, ratio_names
@@ -48,6 +48,7 @@ class RatioSweep:
             sentences, on ties and on others; of '[EOS]', whose row is not patched; and of '[EOS]'
             when its row is patched in the same way.
         worst_gradient: largest relative gradient of all fits: how well they converged.
+        fixed: what attention the other symbols get, in words.
     """
 
     ratio: str
@@ -56,6 +57,7 @@ class RatioSweep:
     own: Float[Array, " head"]
     model: pd.DataFrame
     worst_gradient: float
+    fixed: str = ""
 
     @property
     def table(self) -> pd.DataFrame:
@@ -126,7 +128,20 @@ def sweep_attention(
     own = np.full(runner.n_heads, np.nan)
     if isinstance(runner, CountRunner):
         own = attention_ratios(runner.form)[names.index(ratio)]
-    return RatioSweep(ratio, grid, np.stack(s_acc), own, pd.DataFrame(rows), worst)
+    fixed = _fixed(names.index(ratio) + 1, language)
+    return RatioSweep(ratio, grid, np.stack(s_acc), own, pd.DataFrame(rows), worst, fixed)
+
+
+def _fixed(varied: int, language: CountingLanguage) -> str:
+    """Say what attention the symbols get that are not varied."""
+    named, symbols = language.rule.named(), [f"'{symbol}'" for symbol in language.symbols]
+    others = [place for place in range(1, len(symbols)) if place != varied]
+    alike = [symbols[place] for place in others if place in named]
+    nothing = [symbols[place] for place in others if place not in named]
+    told = [f"{in_words([symbols[0], *alike])} alike"] if alike else []
+    if nothing:
+        told.append(f"{in_words(nothing)} {'gets' if len(nothing) == 1 else 'get'} nothing")
+    return ", ".join(told)
 
 
 def _ratios(varied: int, value: float, language: CountingLanguage) -> Ratios:

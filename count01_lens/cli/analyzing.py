@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from count01_lens.cli.files import Checkpoint, Force, TaskFile, write_results
+from count01_lens.cli.files import Checkpoint, Force, TaskFile, remove_older, write_results
 from count01_lens.cli.options import in_options
 from count01_lens.cli.screen import (
     AsCsv,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from count01_lens.heads.analysis import HeadAnalysis
 
 # What `--out` may write; figures of all heads have more in their names.
+_ANALYSIS = "analysis.safetensors"
 _FILES = [
     "heads",
     "pairs",
@@ -84,7 +85,7 @@ def analyze(
     outputs = None if out is None else Outputs(out, "analyze", force=force)
     if outputs is not None:
         outputs.check(*(f"{name}.{kind}" for name in _FILES for kind in ("csv", "png", "svg")))
-        outputs.check_bundle("analysis.safetensors", "analysis")
+        outputs.check(_ANALYSIS)
     if report is not None:
         check_page_to_write(report, force=force)
     asked = None if task is None else read_task(task)
@@ -96,7 +97,7 @@ def analyze(
         if not only_data:
             _say_heads(analysis, wide)
         analysis = _with_groups(analysis, groups)
-        written = [] if outputs is None else [_write(outputs, model, analysis)]
+        written = [] if outputs is None else _write(outputs, model, analysis)
     if report is not None:
         analysis.report(report, checkpoint=checkpoint)
         written.append(f"written to {report}: open it in a browser")
@@ -148,17 +149,18 @@ def _say_answer(analysis: "HeadAnalysis") -> None:
         say("", "Compete or cooperate?", *str(analysis.verdict).splitlines())
 
 
-def _write(outputs: Any, model: Any, analysis: "HeadAnalysis") -> str:
+def _write(outputs: Any, model: Any, analysis: "HeadAnalysis") -> list[str]:
     """Write all that `--out` has; return what there is to say of it."""
+    from count01_lens.heads.analysis_file import analysis_bytes
     from count01_lens.models.stored import hooked
     from count01_lens.views.plots import draw_all
 
     tables = {"heads": analysis.table, "pairs": analysis.pairs_table()}
     if analysis.known_groups is not None:
         tables["groups"] = analysis.groups()
-    told = write_results(outputs, tables, draw_all(hooked(model), analysis))
-    analysis.save(outputs.directory / "analysis.safetensors")
-    return f"{told}, analysis.safetensors"
+    figures = draw_all(hooked(model), analysis)
+    told = write_results(outputs, tables, figures, {_ANALYSIS: analysis_bytes(analysis)})
+    return [told, *remove_older(outputs)]
 
 
 def _plain_values(analysis: "HeadAnalysis") -> dict[str, Any]:

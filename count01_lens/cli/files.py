@@ -27,18 +27,28 @@ _NAMED = 3  # more figures than this are counted
 
 
 def write_results(
-    outputs: "Outputs", tables: "Mapping[str, DataFrame]", figures: "Mapping[str, Figure]"
+    outputs: "Outputs",
+    tables: "Mapping[str, DataFrame]",
+    figures: "Mapping[str, Figure]",
+    others: "Mapping[str, bytes]" = {},  # noqa: B006
 ) -> str:
-    """Write tables as CSV, figures as PNG and SVG; return what there is to say of it."""
+    """Write tables as CSV, figures as PNG and SVG, and others; return what to say of it."""
     from count01_lens.views.figures import as_bytes
 
     files = {f"{name}.csv": table.to_csv(index=False).encode() for name, table in tables.items()}
     for name, figure in figures.items():
         files |= {f"{name}.{kind}": as_bytes(figure, kind) for kind in ("png", "svg")}
-    outputs.write(files)
+    outputs.write({**files, **others})
     shown = [f"{name}.csv" for name in tables]
     if len(figures) <= _NAMED:
         shown += [f"{name}.png" for name in figures]
     else:
         shown += [f"{len(figures)} figures as PNG and SVG"]
-    return f"written to {outputs.directory}: {', '.join(shown)}"
+    return f"written to {outputs.directory}: {', '.join([*shown, *others])}"
+
+
+def remove_older(outputs: "Outputs") -> list[str]:
+    """Take away what the same command left there of an earlier run; return what to say of it."""
+    removed = outputs.remove_older()
+    some = [*removed[:_NAMED], *(["..."] if len(removed) > _NAMED else [])]
+    return [f"removed, of an earlier run: {', '.join(some)}"] if removed else []

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from count01_lens.cli.files import Checkpoint, Force, Page, write_results
+from count01_lens.cli.files import Checkpoint, Force, Page, remove_older, write_results
 from count01_lens.cli.screen import AsJson, Wide, say, say_json, say_table
 from count01_lens.common.parsing import parse_numbers, parse_ratio
 
@@ -93,6 +93,8 @@ def sweep(
             shares = dict.fromkeys(result.table.columns.drop(ratio), share)
             say_table(columns_of(result.table.to_dict("list"), shares), wide=wide)
             typer.echo(written)
+        for line in remove_older(outputs):
+            typer.echo(line)
 
 
 def view(

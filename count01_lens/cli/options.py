@@ -4,6 +4,7 @@ Messages of the library name its own arguments, `n_heads` or `analysis.with_grou
 command shows one, `in_options` writes what somebody can type instead.
 """
 
+import os
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ _PYTHON = {
     r"(analysis)?\.sampled_(shapley|interactions)\([a-z]*\)": "--budget",
     r"(analysis)?\.sampled\b": "--report",
     r"analysis\.report\(path, checkpoint=\.\.\.\)": "--report",
-    r"(?<!['\"])\bn_heads\b(?!['\"])": "--heads",
+    r"(?<![\w.\-'\"\[/])n_heads(?![\w.'\"/(])": "--heads",
     r"use precision='float64'": "train from Python with precision='float64'",
     r"force=True": "--force",
     r"cl\.load_checkpoint\(([^()]*)\)": r"\1",
@@ -89,7 +90,9 @@ def in_options(text: str) -> str:
     for python, instead in _PYTHON.items():
         text = re.sub(python, instead, text)
     names = _option_names()
-    text = re.sub(r"^(\w+)(?=[:\[])", lambda found: names.get(found[1], found[1]), text)
+    first = re.match(r"(\w+)[:\[]", text)
+    if first is not None and not os.path.lexists(first[1]):  # a path of that name is the user's
+        text = names.get(first[1], first[1]) + text[first.end(1) :]
     compound = "|".join(sorted((name for name in names if "_" in name), key=len, reverse=True))
     return re.sub(
         rf"(?<![\w.\-'\"\[/])({compound})(?![\w.'\"/(])", lambda found: names[found[1]], text

@@ -4,18 +4,15 @@ A directory of results has a list, `.count01-lens.json`: by file, which command 
 checksum of its content. The list is written before the files, with both contents that each may
 have until then, so a command that is killed can be given again. While a command is at work there,
 another one is refused, or the files of the two would be mixed. A page says in its head what made
-it, and a bundle of what kind it is.
+it.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from count01_lens.common.bundle import read_bundle
 from count01_lens.common.storage import (
-    DamagedFileError,
     check_file_to_write,
     json_bytes,
     locked,
@@ -48,6 +45,7 @@ class Outputs:
 
     def __init__(self, directory: Path, by: str, *, force: bool = False):
         self.directory, self.by, self.force = directory, by, force
+        self._written: set[str] = set()
 
     def check(self, *patterns: str) -> None:
         """Raise if files of such names are there that this command did not write."""
@@ -66,16 +64,6 @@ class Outputs:
                 got = "one that was changed" if is_own else f"one of count01-lens {about['by']}"
             expected = f"expected a file that count01-lens {self.by} wrote"
             raise ValueError(f"{path}: {expected}, got {got}; {_REMEDY}")
-
-    def check_bundle(self, name: str, kind: str) -> None:
-        """Raise if there is a file of this name that is no bundle of this kind."""
-        path = self.directory / name
-        if self.force or not os.path.lexists(path):
-            return
-        try:
-            read_bundle(path, kind)
-        except DamagedFileError as error:
-            raise ValueError(f"{error}; {_REMEDY}") from error
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -98,6 +86,27 @@ class Outputs:
         for name, data in files.items():
             write_atomically(self.directory / name, data)
         write_atomically(self.directory / LIST, json_bytes(listed | new))
+        self._written |= set(files)
+
+    def remove_older(self) -> list[str]:
+        """Delete what this command left here of an earlier run and has not written anew.
+
+        Tables of one model beside figures of another would be taken for one. What somebody has
+        changed stays.
+        """
+        listed = self._listed()
+        older = [
+            name
+            for name, about in sorted(listed.items())
+            if about["by"] == self.by and name not in self._written
+        ]
+        removed = [n for n in older if _sum_of(self.directory / n) in listed[n]["sha256"]]
+        for name in removed:
+            (self.directory / name).unlink()
+        if older:
+            left = {name: about for name, about in listed.items() if name not in older}
+            write_atomically(self.directory / LIST, json_bytes(left))
+        return removed
 
     def _listed(self) -> dict[str, Any]:
         """By name, who wrote a file and its checksums; nothing where there is no good list."""

@@ -42,11 +42,15 @@ def check_seeds(seeds: Any) -> list[int]:
     return check_ints("seeds", seeds, at_least=0, at_most=LARGEST_SEED)
 
 
-def check_number(name: str, value: Any, *, above: float | None = None) -> float:
-    """Raise unless a value is a finite number, at least 0, or above a bound where one is given."""
+def check_number(
+    name: str, value: Any, *, above: float | None = None, at_most: float = math.inf
+) -> float:
+    """Raise unless a value is a finite number within bounds: at least 0, or above another one."""
     number = _as_float(value)
-    if not math.isfinite(number) or (number < 0 if above is None else number <= above):
+    too_low = number < 0 if above is None else number <= above
+    if not math.isfinite(number) or too_low or number > at_most:
         bound = "at least 0" if above is None else f"above {above:g}"
+        bound += f" and at most {at_most:,.0f}" if at_most < math.inf else ""
         raise ValueError(f"{name}: expected a finite number {bound}, got {value!r}")
     return number
 

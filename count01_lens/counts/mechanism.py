@@ -27,9 +27,9 @@ from count01_lens.counts.choice_readout import ChoiceReadout
 from count01_lens.counts.readout import CountReadout, ratio_names
 
 Way = Literal["attention", "value", "both"]
-# Fifty tokens that each add less than this, next to one that is counted, add less than it does:
-# few sentences of the training data have more.
+# A hundred tokens that each add less than this move what is counted by less than two.
 SLIGHT = 0.02
+_LONG = 1000  # no sentence that models are asked has more tokens of symbols
 _MINOR = 0.25  # what adds less than this next to the strongest is told apart
 _BEYOND = math.log(1e6)  # a ratio of attention of which nobody wants to know more
 _LIKE = 2.0  # attention within this factor is about the same
@@ -117,7 +117,8 @@ class Mechanism:
             return f"{self.readout}, whatever the counts"
         sides = self._sides(self.main)
         if len(self.main) == 1:
-            return f"counts only {many(self._symbols[self.main[0]])}"
+            how = "only" if len(self.counted) == 1 else "mainly"
+            return f"counts {how} {many(self._symbols[self.main[0]])}"
         weights = self._weights()
         if len(sides) == 1:
             text = f"counts {self._many(self.main)} together"
@@ -137,6 +138,10 @@ class Mechanism:
             if places:
                 found[name] = places
         return found
+
+    def _answer_of(self, place: int) -> str:
+        """The answer that a symbol speaks for."""
+        return quoted(self.readout.language.answers[self._speaks[place]])
 
     @cached_property
     def _speaks(self) -> list[int]:
@@ -163,9 +168,16 @@ class Mechanism:
             if place not in self.main:
                 alike = [other for other in self.main if self._speaks[other] == self._speaks[place]]
                 like = alike[0] if alike else self.main[0]
-                ratio = float(self.effects[place] / self.effects[like]) * (1 if alike else -1)
-                weight = f"{amount(ratio)} of {one(self._symbols[like])}"
-                texts.append(f"{one(self._symbols[place])} counts as {weight}")
+                ratio = float(self.effects[place] / self.effects[like])
+                this, that = one(self._symbols[place]), one(self._symbols[like])
+                if alike:
+                    texts.append(f"{this} counts as {amount(ratio)} of {that}")
+                elif isinstance(self.readout, ChoiceReadout):  # it takes nothing from the other
+                    ours, theirs = (self._answer_of(each) for each in (place, like))
+                    text = f"{this} counts for {ours}, {amount(ratio)} times as much as {that}"
+                    texts.append(f"{text} for {theirs}")
+                else:
+                    texts.append(f"{this} counts as {amount(-ratio)} of {that}")
         return texts
 
     def _ignores(self, way: Way) -> str:
@@ -193,11 +205,17 @@ class Mechanism:
     def _follows(self) -> str:
         """Say what the output follows of a head that fails and attends to a single symbol."""
         assert self.only is not None
-        ends = self.readout.scores[[0, -1]].max() - self.readout.scores[1 + self.only]
-        if ends < math.log(SLIGHT):
-            text = f"attends almost only to {self._only()}: where there is one, its output hardly "
-            return text + "depends on any count"
-        text = f"counts only {many(self._symbols[self.only])}: attends to {self._only()}"
+        scores, name = self.readout.scores, many(self._symbols[self.only])
+        ends, others = scores[[0, -1]].max(), np.delete(scores[1:-1], self.only).max()
+        beside = ends - scores[1 + self.only] >= math.log(SLIGHT)
+        # Of the others, even a long sentence's get next to nothing beside '[BOS]' and '='.
+        if beside and others + math.log(_LONG) < ends + math.log(SLIGHT):
+            text = f"counts only {name}: attends to {self._only()}"
+        else:
+            text = (
+                f"among symbols, attends almost only to {self._only()}: with enough {name}, its "
+                "output hardly depends on any count"
+            )
         return "; ".join([text, *self._ends()])
 
     def _only(self) -> str:
@@ -228,7 +246,9 @@ class Mechanism:
         names, scores = ratio_names(self.readout.language), self.readout.scores[1:-1]
         with np.errstate(over="ignore"):
             ratios = np.exp(scores[0] - scores[1:])
-        shown = [place for place in places if place] or list(range(1, len(scores)))
+        # Ratios are to the first symbol; if that is one of them, those to what is counted tell it.
+        told = {*places, *self.counted} if 0 in places else set(places)
+        shown = sorted(told - {0}) or list(range(1, len(scores)))
         return ", ".join(f"{names[n - 1]} = {amount(float(ratios[n - 1]))}" for n in shown)
 
     def _named(self, places: Sequence[int]) -> str:

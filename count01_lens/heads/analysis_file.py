@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from count01_lens.common.bundle import Bundle, read_bundle, write_bundle
-from count01_lens.common.storage import DamagedFileError
+from count01_lens.common.bundle import Bundle, bundle_bytes, read_bundle
+from count01_lens.common.storage import DamagedFileError, write_atomically
 from count01_lens.common.types import Array
 from count01_lens.common.validation import check_choice, check_int
 from count01_lens.common.versions import library_versions
@@ -47,7 +47,12 @@ _FITS |= {"n_iter": "i head", "classes": "b class"}  # of several choices their 
 
 
 def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
-    """Write numbers as tensors and words as JSON."""
+    """Write or replace a file as a whole."""
+    write_atomically(path, analysis_bytes(analysis))
+
+
+def analysis_bytes(analysis: HeadAnalysis) -> bytes:
+    """Return the bytes of the file: numbers as tensors and words as JSON."""
     data, seen, arrays = analysis.data, analysis.made_from.seen, dict[str, Any]()
     text: dict[str, Any] = {
         "accuracy": list(analysis.accuracy),
@@ -100,7 +105,7 @@ def write_analysis(analysis: HeadAnalysis, path: Path) -> None:
         arrays |= _under("no_heads", groups.empty)
         arrays |= _under("contributions", groups.contributions)
     tensors = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
-    write_bundle(path, Bundle(KIND, text, tensors))
+    return bundle_bytes(Bundle(KIND, text, tensors))
 
 
 def read_analysis(path: Path) -> HeadAnalysis:

@@ -34,6 +34,7 @@ from count01_lens.jobs.outcome import Failure, Outcome, Status, view_of
 from count01_lens.jobs.results import ResultStore, is_result_of
 from count01_lens.jobs.supervision import Processes
 
+LONGEST = 366 * 24 * 3600  # seconds; no timer of the system takes much more
 _IN_FLIGHT = 1000  # as many jobs as a given executor has to choose from
 
 
@@ -70,7 +71,7 @@ def run_jobs(
     if not isinstance(store, ResultStore):
         raise TypeError(f"store: expected a ResultStore, got {store!r}")
     if time_limit is not None:
-        check_number("time_limit", time_limit, above=0)
+        check_number("time_limit", time_limit, above=0, at_most=LONGEST)
     if executor is None:
         workers = os.cpu_count() or 1 if workers is None else workers
         check_int("workers", workers, at_least=0)

@@ -174,8 +174,8 @@ def plot_sweep(sweep: RatioSweep, *, ax: Axes | None = None) -> Figure:
     ticks |= {edges[v]: name for v, name in ((0.0, "0"), (np.inf, "∞")) if v in sweep.values}
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.set_xticks([], minor=True)
-    fixed = "'2' gets nothing" if sweep.ratio == "w01" else "'0' and '1' alike"
-    axes.set(xlabel=f"{sweep.ratio} ({fixed})", ylabel="accuracy on the test split")
+    fixed = f" ({sweep.fixed})" if sweep.fixed else ""
+    axes.set(xlabel=f"{sweep.ratio}{fixed}", ylabel="accuracy on the test split")
     set_title(axes, f"attention at '=' set by hand: {sweep.s_acc.shape[1]} heads, SVM refitted")
     axes.grid(axis="y", alpha=0.3)
     legend_below(axes, 38, ncols=3)

@@ -7,8 +7,6 @@ import pytest
 from count01_lens.common import outputs as module
 from count01_lens.common.outputs import LIST, Outputs, check_page_to_write
 from count01_lens.common.storage import AlreadyInUseError
-from count01_lens.models.checkpoints import save_checkpoint
-from count01_lens.models.handcrafted import minimal_model
 from count01_lens.views.document import render
 
 
@@ -93,14 +91,24 @@ def test_a_list_that_is_none_lists_nothing(tmp_path, listed):
         Outputs(tmp_path, "analyze").check("heads.csv")
 
 
-def test_a_bundle_says_itself_what_it_is(tmp_path):
-    outputs = Outputs(tmp_path, "analyze")
-    outputs.check_bundle("model.safetensors", "analysis")
-    save_checkpoint(minimal_model(), tmp_path / "model")
-    outputs.check_bundle("model.safetensors", "checkpoint")
-    with pytest.raises(ValueError, match="expected a file of kind 'analysis'.*force=True"):
-        outputs.check_bundle("model.safetensors", "analysis")
-    Outputs(tmp_path, "analyze", force=True).check_bundle("model.safetensors", "analysis")
+def test_what_an_earlier_run_left_is_taken_away_unless_somebody_changed_it(tmp_path):
+    Outputs(tmp_path, "sweep").write({"sweep.csv": b"0"})
+    first = Outputs(tmp_path, "analyze")
+    first.write({"heads.csv": b"1", "groups.csv": b"1", "shapley.svg": b"1"})
+    first.write({"pairs.csv": b"1"})
+    assert first.remove_older() == []
+    (tmp_path / "groups.csv").write_text("1, and what I know of it")
+    (tmp_path / "mine.csv").write_text("mine")
+    second = Outputs(tmp_path, "analyze")
+    second.write({"heads.csv": b"2"})
+    assert second.remove_older() == ["pairs.csv", "shapley.svg"]
+    names = {"heads.csv", "groups.csv", "sweep.csv", "mine.csv", LIST}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert set(json.loads((tmp_path / LIST).read_text())) == {"heads.csv", "sweep.csv"}
+    assert second.remove_older() == []
+    with pytest.raises(ValueError, match=r"groups\.csv.* got another file"):
+        Outputs(tmp_path, "analyze").check("*.csv")
+    Outputs(tmp_path, "analyze").check("heads.csv")
 
 
 def test_pages_are_known_by_their_head(tmp_path):

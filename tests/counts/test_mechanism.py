@@ -74,21 +74,34 @@ def test_a_head_is_said_to_do_what_its_tables_do(scores, values, expected):
 def test_a_failed_head_that_attends_to_one_symbol_follows_it_or_nothing():
     # Probes of such heads fit the little there is; what is said is of attention.
     scores, values = (-6, -6, 0), (-1, 1, 1e-6)
-    alone = said(scores, values, failed=True)
-    assert alone == (
-        "attends almost only to '2', at least 400 times as much as to any other symbol: where "
-        "there is one, its output hardly depends on any count"
+    saturated = (
+        "among symbols, attends almost only to '2', at least 400 times as much as to any other "
+        "symbol: with enough 2s, its output hardly depends on any count"
     )
-    # Beside '=', the more 2s there are, the less of '=' is left.
-    beside = said(scores, values, ends=(-30, -1), failed=True)
-    assert (
-        beside
-        == "counts only 2s: attends to '2', at least 400 times as much as to any other symbol"
-    )
+    assert said(scores, values, failed=True) == saturated
+    # Beside '=', the more 2s there are, the less of '=' is left. But hundreds of 0s count, too.
+    assert said(scores, values, ends=(-30, -1), failed=True) == saturated
+    alone = said((-13, -13, 0), values, ends=(-30, -1), failed=True)
+    assert alone.startswith("counts only 2s: attends to '2', at least ")
+    assert alone.endswith(" times as much as to any other symbol")
     assert said(scores, values).startswith("compares 1s with 0s")
     just = said((-math.log(51), -9, 0), values, failed=True)
-    assert just.startswith("attends almost only to '2'")
+    assert just.startswith("among symbols, attends almost only to '2'")
     assert "almost only" not in said((-math.log(49), -9, 0), values, failed=True)
+    far = said(scores, values, ends=(-30, 5), failed=True)
+    assert far.startswith("counts only 2s: ")  # next to '=', even hundreds of 0s get nothing
+    assert far.endswith("; attends to '=' as much as to 150 2s")
+
+
+@pytest.mark.parametrize(("ends", "counts_only"), [((-30.0, -1.0), True), ((-30.0, -2.0), False)])
+def test_a_head_that_counts_only_one_symbol_hardly_feels_hundreds_of_the_others(ends, counts_only):
+    """The attention of a sentence itself: what 200 tokens of each other symbol change."""
+    scores = (-12.6, -12.6, 0)
+    assert ("counts only 2s" in said(scores, (-1, 1, 1), ends=ends, failed=True)) == counts_only
+    if counts_only:
+        of_ends = np.exp(ends).sum()
+        shares = [20 / (20 + of_ends + others * math.exp(scores[0])) for others in (0, 400)]
+        assert shares[0] == pytest.approx(shares[1], rel=0.001)
 
 
 def test_attention_to_the_ends_is_told_where_it_is_that_of_many_symbols():
@@ -109,6 +122,27 @@ def test_scores_and_values_beyond_any_number():
     assert said((0, 0, 0), (-1e300, 1e300, 1e-300)).startswith(
         "compares 1s with 0s; attends to '2'"
     )
+
+
+def test_ratios_that_tell_how_the_first_symbol_is_ignored():
+    text = said((-10, 0, -10), (-1, 1, 1))
+    assert text == "counts only 1s; ignores '0' and '2' by attention (w01 = 4.5·10⁻⁵, w02 = 1)"
+    assert "'0' by attention (w01 = 4.5·10⁻⁵, w02 = 4.5·10⁻⁵)" in said((-10, 0, 0), (-1, 1, -1))
+
+
+def test_what_is_counted_beside_one_symbol_takes_the_word_only_away():
+    assert said((0, 0, -20), (-1, 0.1, 1)).startswith("counts mainly 0s; a '1' counts as −0.1 of a")
+
+
+def test_a_symbol_of_an_answer_of_its_own_takes_nothing_from_others():
+    n = len(MOST_FREQUENT.symbols)
+    values = np.eye(n, n + 2, 1)
+    values[-1] *= 0.2
+    text = str(Mechanism(ChoiceReadout(np.zeros(n + 2), values, MOST_FREQUENT)))
+    first, last = MOST_FREQUENT.symbols[0], MOST_FREQUENT.symbols[-1]
+    answers = MOST_FREQUENT.answers[-1], MOST_FREQUENT.answers[0]
+    expected = f"a '{last}' counts for '{answers[0]}', 0.2 times as much as a '{first}' for "
+    assert f"{expected}'{answers[1]}'" in text
 
 
 def test_several_answers_are_compared():
