@@ -67,6 +67,23 @@ def test_zero_and_infinity_are_points_like_others():
     assert np.isfinite(sweep.s_acc).all()
 
 
+@pytest.mark.parametrize(
+    ("task", "ratio", "fixed"),
+    [
+        ("count01", "w01", "'2' gets nothing"),
+        ("count01", "w02", "'0' and '1' alike"),
+        ("majority", "wac", "'a' and 'b' alike"),
+        ("two_comparisons", "w01", "'0', '2' and '3' alike"),
+    ],
+)
+def test_what_is_fixed_is_told(task, ratio, fixed):
+    counting = cl.counting_task(task)
+    model = cl.build_model(cl.ModelConfig(d_embed=4, n_heads=1), seed=0, task=counting)
+    sweep = cl.sweep_attention(model, ratio, [0.5, 2.0], counting)
+    assert sweep.fixed == fixed
+    assert cl.plot_sweep(sweep).axes[0].get_xlabel() == f"{ratio} ({fixed})"
+
+
 def test_a_deep_model_is_swept_through_hooks():
     model = two_layers(None)
     sweep = cl.sweep_attention(model, "w01", [1.0], TINY)
