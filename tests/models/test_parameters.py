@@ -7,6 +7,7 @@ import torch
 
 import count01_lens as cl
 from count01_lens.models import parameters as module
+from count01_lens.models.lens import state_of
 from count01_lens.models.parameters import (
     check_size,
     initial_raw,
@@ -42,7 +43,7 @@ def test_a_model_takes_what_its_weights_weigh(config, dtype, asked):
     ((what, size, remedy),) = asked
     weights = [
         value.numel()
-        for name, value in cl.build_model(config).named_parameters()
+        for name, value in state_of(cl.build_model(config)).items()
         if name.rpartition(".")[2].startswith("W_")
     ]
     assert size == sum(weights) * dtype.itemsize

@@ -59,7 +59,8 @@ def test_a_module_is_judged_by_its_own_tests_or_those_of_its_room(monkeypatch):
     monkeypatch.chdir(ROOT)
     oracles = "tests/attacks/test_attack_oracles.py"
     assert judges_of("tasks/language") == ["tests/tasks", oracles]
-    assert judges_of("heads/ends") == ["tests/heads/test_ends.py", oracles]
+    assert judges_of("heads/copies") == ["tests/heads/test_copies.py", oracles]
+    assert judges_of("heads/ends")[1:] == ["tests/heads/test_verdict.py", oracles]
     assert judges_of("heads/groups")[1:] == ["tests/heads/test_group_numbers.py", oracles]
     assert judges_of("common/precision") == ["tests/common", oracles]
     assert all(Path(name).exists() for module in JUDGES for name in judges_of(module))
