@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from count01_lens.common.text import plural
+from count01_lens.common.text import in_words, plural
 from count01_lens.common.types import Array
 from count01_lens.common.validation import (
     check_bool,
@@ -292,9 +292,8 @@ def as_counts(
         expected = f"a Split or an int tensor of counts [sample, {n}]"
         raise TypeError(f"expected {expected}, got {type(data).__name__}") from error
     if counts.ndim != 2 or counts.shape[1] != n:
-        names = [f"{symbol!r}s" for symbol in language.symbols]
-        several = f"{', '.join(names[:-1])} and {names[-1]}" if n > 1 else names[0]
-        expected = f"shape [sample, {n}] (numbers of {several})"
+        symbols = in_words(f"{symbol!r}s" for symbol in language.symbols)
+        expected = f"shape [sample, {n}] (numbers of {symbols})"
         raise ValueError(f"counts: expected {expected}, got {list(counts.shape)}")
     if len(counts) == 0:
         raise ValueError("counts: expected at least one sentence, got none")

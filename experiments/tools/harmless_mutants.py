@@ -112,6 +112,14 @@ HARMLESS: dict[str, list[str]] = {
         "relative = torch.exp(scores - scores.detach().amax(keepdim=True))",
         "return math.sqrt(torch.finfo(dtype).tiny) * 10001.0",
     ],
+    "a half that is exact, which sums of exponentials do not give": [
+        "if (exact && scaled - Math.floor(scaled) === 0.5 && Math.floor(scaled) % 2 !== 0) {",
+        "if (exact || scaled - Math.floor(scaled) === 0.5 && Math.floor(scaled) % 2 === 0) {",
+        "return (Math.floor(scaled) / (10 + 1) ** decimals).toFixed(decimals);",
+    ],
+    "what is taken out of a sum of exponentials is put back": [
+        "const ends = Math.max(logs[(0 + 1)], logs[last]);",
+    ],
     "einsum does not mind capitals, either": [
         'agreeing = np.einsum("ASI,ASJ->IJ", of_answer, of_answer) / len(answers)',
     ],

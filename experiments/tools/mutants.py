@@ -87,7 +87,7 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "heads/sampling": (),
     "heads/structure": (),
     "heads/verdict": ("heads/test_verdict", "heads/test_analysis"),
-    "attention/ablation": ("attention",),
+    "attention/ablation": ("attention", "heads/test_replacements"),
     "attention/copying": ("attention",),
     "attention/interventions": ("attention",),
     "attention/patches": ("attention", "counts/test_counting_forms"),

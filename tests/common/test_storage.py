@@ -105,6 +105,16 @@ def test_equal_values_give_equal_bytes():
     assert json_bytes({"b": 1, "a": 2}, indent=None) == b'{"a": 2, "b": 1}\n'
 
 
+def test_what_is_nested_beyond_what_python_bears_is_refused():
+    deep = []
+    for _ in range(10**5):
+        deep = [deep]
+    with pytest.raises(ValueError, match="^it is nested too deeply$"):
+        json_bytes(deep)
+    with pytest.raises(ValueError, match="^it is nested too deeply$"):
+        parse_json(b"[" * 10**5)
+
+
 def test_only_plain_files_are_read(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
     assert read_file(tmp_path / "file") == b"12345"

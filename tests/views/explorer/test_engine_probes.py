@@ -43,6 +43,8 @@ PROBLEMS = {
     "nothing": (np.zeros((50, 2)), np.arange(50) < 20),
     "small": (noisy(300, 2, 9)[0] * [1e-5, 1e-3], noisy(300, 2, 9)[1]),
     "large": (noisy(300, 2, 10)[0] * [1e5, 1.0], noisy(300, 2, 10)[1]),
+    "large second": (noisy(300, 2, 18)[0] * [1.0, 1e5], noisy(300, 2, 18)[1]),
+    "huge second": (noisy(300, 2, 19)[0] * [1.0, 1e160], noisy(300, 2, 19)[1]),
     "huge": (noisy(300, 2, 11)[0] * [1e160, 1.0], noisy(300, 2, 11)[1]),
     "huge in the middle": (
         noisy(300, 3, 17)[0] * [1.0, 1e170, 1.0], noisy(300, 3, 17)[1],
