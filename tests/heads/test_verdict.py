@@ -19,14 +19,15 @@ def off_diagonal(matrix):
 
 
 @pytest.mark.parametrize(
-    "analysis",
+    "make",
     [
-        analyze_heads(build_model(ModelConfig(d_embed=10, n_heads=5), seed=4)),
-        two_layers_three_answers(),
+        lambda: analyze_heads(build_model(ModelConfig(d_embed=10, n_heads=5), seed=4)),
+        two_layers_three_answers,
     ],
     ids=["counts", "two layers"],
 )
-def test_the_ends_give_the_mean_of_the_matrix_with_all_groups(analysis):
+def test_the_ends_give_the_mean_of_the_matrix_with_all_groups(make):
+    analysis = make()
     richer = analysis.with_groups(progress=False)
     assert list(analysis.ends) == [each.metric for each in analysis.verdict.findings]
     for metric, ends in analysis.ends.items():
