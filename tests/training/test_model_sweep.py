@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -94,8 +95,9 @@ def test_the_files_hold_the_tables(sweep):
     assert about["jobs_without_result"] == 0
 
 
-def test_more_seeds_and_recipes_compute_only_these(sweep):
+def test_more_seeds_and_recipes_compute_only_these(sweep, tmp_path):
     result, directory = sweep
+    directory = shutil.copytree(directory, tmp_path / "more")
     more = [*GRID, cl.TrainConfig(model=cl.ModelConfig(d_embed=3, n_heads=1), epochs=1)]
     again = cl.sweep_models(more, range(7), directory, per_job=2, workers=0)
     # Of each old recipe seeds 0 to 3 are there; 4 was alone, and now has a neighbour.
