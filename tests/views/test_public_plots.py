@@ -65,7 +65,7 @@ def test_all_figures_are_public():
     assert len(NAMES) == 19
     for name in NAMES:
         assert "ax" in inspect.signature(getattr(cl, name)).parameters, name
-        assert "        ax: where to draw" in getattr(cl, name).__doc__, name
+        assert "    ax: where to draw" in (inspect.getdoc(getattr(cl, name)) or ""), name
 
 
 def test_the_gallery_has_the_code_of_every_figure():
