@@ -30,7 +30,7 @@ def write_results(
     outputs: "Outputs",
     tables: "Mapping[str, DataFrame]",
     figures: "Mapping[str, Figure]",
-    others: "Mapping[str, bytes]" = {},  # noqa: B006
+    others: "Mapping[str, bytes] | None" = None,
 ) -> str:
     """Write tables as CSV, figures as PNG and SVG, and others; return what to say of it."""
     from count01_lens.views.figures import as_bytes
@@ -38,13 +38,13 @@ def write_results(
     files = {f"{name}.csv": table.to_csv(index=False).encode() for name, table in tables.items()}
     for name, figure in figures.items():
         files |= {f"{name}.{kind}": as_bytes(figure, kind) for kind in ("png", "svg")}
-    outputs.write({**files, **others})
+    outputs.write(files | dict(others or {}))
     shown = [f"{name}.csv" for name in tables]
     if len(figures) <= _NAMED:
         shown += [f"{name}.png" for name in figures]
     else:
         shown += [f"{len(figures)} figures as PNG and SVG"]
-    return f"written to {outputs.directory}: {', '.join([*shown, *others])}"
+    return f"written to {outputs.directory}: {', '.join([*shown, *(others or {})])}"
 
 
 def remove_older(outputs: "Outputs") -> list[str]:

@@ -100,7 +100,10 @@ class Outputs:
             for name, about in sorted(listed.items())
             if about["by"] == self.by and name not in self._written
         ]
-        removed = [n for n in older if _sum_of(self.directory / n) in listed[n]["sha256"]]
+        # A list that somebody else wrote must not lead to files elsewhere.
+        here = [name for name in older if Path(name).name == name]
+        sums = {name: _sum_of(self.directory / name) for name in here}
+        removed = [name for name in here if sums[name] and sums[name] in listed[name]["sha256"]]
         for name in removed:
             (self.directory / name).unlink()
         if older:

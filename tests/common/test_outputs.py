@@ -6,7 +6,7 @@ import pytest
 
 from count01_lens.common import outputs as module
 from count01_lens.common.outputs import LIST, Outputs, check_page_to_write
-from count01_lens.common.storage import AlreadyInUseError
+from count01_lens.common.storage import AlreadyInUseError, sha256
 from count01_lens.views.document import render
 
 
@@ -109,6 +109,22 @@ def test_what_an_earlier_run_left_is_taken_away_unless_somebody_changed_it(tmp_p
     with pytest.raises(ValueError, match=r"groups\.csv.* got another file"):
         Outputs(tmp_path, "analyze").check("*.csv")
     Outputs(tmp_path, "analyze").check("heads.csv")
+
+
+def test_a_list_of_somebody_else_takes_nothing_away_elsewhere(tmp_path):
+    mine, out = tmp_path / "mine.txt", tmp_path / "out"
+    mine.write_bytes(b"mine")
+    out.mkdir()
+    (out / "folder").mkdir()
+    about = {"by": "analyze", "sha256": [sha256(b"mine"), None]}
+    names = ["../mine.txt", str(mine), "folder", "gone.csv", ""]
+    (out / LIST).write_text(json.dumps(dict.fromkeys(names, about)))
+    outputs = Outputs(out, "analyze")
+    outputs.write({"heads.csv": b"1"})
+    assert outputs.remove_older() == []
+    assert mine.read_bytes() == b"mine"
+    assert (out / "folder").is_dir()
+    assert set(json.loads((out / LIST).read_text())) == {"heads.csv"}
 
 
 def test_pages_are_known_by_their_head(tmp_path):
